@@ -1,0 +1,15 @@
+"""Transformer-XL and Synthesizer language models for TensorFlow.
+
+The alphabet of shapes, the same in every docstring and einsum: B batch, T segment, M memory, S = M+T, N heads, H head
+size, D model, L layers, V vocabulary. Batch comes first.
+"""
+
+from txl_tf.attention.relative import RelativeMultiHeadAttention
+from txl_tf.backbone import TransformerXLBackbone
+from txl_tf.checkpoints.tf1 import load_tf1_checkpoint
+from txl_tf.config import DataConfig, ModelConfig, TrainConfig
+from txl_tf.heads.full_softmax import FullSoftmax
+from txl_tf.language_model import TransformerXLLM
+from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
+from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.transformer_block import TransformerXLBlock

@@ -1,0 +1,131 @@
+"""The Transformer-XL without its head: (token_ids, memory) -> (hidden, memory)."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from txl_tf.attention.relative import sinusoid
+from txl_tf.config import ModelConfig
+from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
+from txl_tf.layers.transformer_block import TransformerXLBlock
+from txl_tf.memory import initial_memory, next_memory, visible_keys
+
+
+@keras.saving.register_keras_serializable("txl_tf")
+class TransformerXLBackbone(keras.Model):
+    """The layers of a Transformer-XL (Dai et al. 2019, arXiv 1901.02860) as a Functional model with explicit memory.
+
+    Args:
+        config: a ModelConfig.
+        dtype: Keras dtype policy or its name, such as "mixed_bfloat16"; None: the global one.
+
+    Call arguments:
+        inputs: (token_ids, memory): (B, T) integers, and {"hidden": (B, L, M, D), "length": (B,) int32}. M may differ from
+            config.mem_len.
+
+    Returns:
+        (hidden, memory): (B, T, D), and the memory after the segment, through which no gradient flows.
+
+    Raises:
+        ValueError: if config can't be built, in one sentence.
+
+    Example:
+        backbone = TransformerXLBackbone(ModelConfig(n_token=256))
+        hidden, memory = backbone((token_ids, backbone.initial_memory(batch_size=4)))
+    """
+
+    def __init__(self, config, dtype=None, **kwargs):
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        memory = {"hidden": keras.Input((config.n_layer, None, config.d_model), dtype=policy.compute_dtype, name="memory_hidden"),
+                  "length": keras.Input((), dtype="int32", name="memory_length")}
+        embedding = _token_embedding(config, policy)
+        hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="embedding_dropout")(embedding(token_ids))
+        mask = _VisibleKeys(config.same_length, name="visible_keys")(token_ids, memory)
+        positions = _Positions(config.d_model, config.clamp_len, config.dropout, dtype=policy, name="positions")(token_ids, memory)
+        blocks, layer_inputs = [], []
+        for index in range(config.n_layer):
+            block = _block(config, policy, index)
+            if blocks and not config.untie_r:
+                block.attention_layer.tie_biases(blocks[0].attention_layer)
+            layer_inputs.append(hidden)
+            hidden = block(hidden, memory=memory["hidden"][:, index], attention_mask=mask, position_embedding=positions)
+            blocks.append(block)
+        hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="hidden_dropout")(hidden)
+        after = _NextMemory(dtype=policy, name="next_memory")(memory, layer_inputs)
+        super().__init__(inputs=(token_ids, memory), outputs=(hidden, after), dtype=policy, **kwargs)
+        self.config = config
+        self.token_embedding = embedding
+        self.blocks = blocks
+
+    def initial_memory(self, batch_size, mem_len=None):
+        """Returns the memory before the first token for batch_size rows, with mem_len slots (None: config.mem_len)."""
+        mem_len = self.config.mem_len if mem_len is None else mem_len
+        return initial_memory(batch_size, self.config.n_layer, mem_len, self.config.d_model, self.compute_dtype,
+                              self.config.memory_start)
+
+    def get_config(self):
+        return {"config": dataclasses.asdict(self.config), "dtype": self.dtype_policy.name, "name": self.name,
+                "trainable": self.trainable}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**{**config, "config": ModelConfig(**config["config"])})
+
+
+def weight_initializer(config, std):
+    """Returns the config's initializer of weights: N(0, std), or U(-init_range, init_range)."""
+    if config.init == "uniform":
+        return keras.initializers.RandomUniform(-config.init_range, config.init_range)
+    return keras.initializers.RandomNormal(stddev=std)
+
+
+def _token_embedding(config, policy):
+    return AdaptiveEmbedding(
+        config.n_token, config.d_model, config.d_embed, config.cutoffs, config.div_val, config.proj_same_dim,
+        embeddings_initializer=weight_initializer(config, config.init_std),
+        projection_initializer=weight_initializer(config, config.proj_init_std), dtype=policy, name="token_embedding")
+
+
+def _block(config, policy, index):
+    return TransformerXLBlock(
+        config.n_head, config.d_head, config.d_inner, config.dropout, config.dropatt, config.layer_norm_epsilon,
+        kernel_initializer=weight_initializer(config, config.init_std), attention=config.attention, dtype=policy,
+        name=f"block_{index}")
+
+
+@keras.saving.register_keras_serializable("txl_tf")
+class _VisibleKeys(keras.layers.Layer):
+    """The mask (B, T, S) that all layers share."""
+
+    def __init__(self, same_length, **kwargs):
+        super().__init__(**kwargs)
+        self.same_length = same_length
+
+    def call(self, token_ids, memory):
+        return visible_keys(tf.shape(token_ids)[1], tf.shape(memory["hidden"])[2], memory["length"], self.same_length)
+
+
+@keras.saving.register_keras_serializable("txl_tf")
+class _Positions(keras.layers.Layer):
+    """The sinusoids (S, D) that all layers share, with dropout."""
+
+    def __init__(self, width, clamp_len, dropout, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        self.clamp_len = clamp_len
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def call(self, token_ids, memory, training=None):
+        key_len = tf.shape(memory["hidden"])[2] + tf.shape(token_ids)[1]
+        embedding = tf.cast(sinusoid(key_len, self.width, self.clamp_len), self.compute_dtype)
+        return self.dropout_layer(embedding, training=training)
+
+
+@keras.saving.register_keras_serializable("txl_tf")
+class _NextMemory(keras.layers.Layer):
+    """The memory after a segment."""
+
+    def call(self, memory, layer_inputs):
+        return next_memory(memory, layer_inputs)

@@ -1,0 +1,1 @@
+"""Checkpoints of other programs: tables of their variables' names, and loaders."""

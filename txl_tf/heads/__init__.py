@@ -1,0 +1,1 @@
+"""From hidden states to the distribution of the next token: each head has nll() and log_probs()."""

@@ -1,0 +1,1 @@
+"""What is done with trained weights: evaluation and sampling."""

@@ -1,0 +1,104 @@
+"""A Transformer-XL language model: backbone and head."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from txl_tf.backbone import TransformerXLBackbone, weight_initializer
+from txl_tf.config import ModelConfig
+from txl_tf.heads.full_softmax import FullSoftmax
+
+
+@keras.saving.register_keras_serializable("txl_tf")
+class TransformerXLLM(keras.Model):
+    """A Transformer-XL language model (Dai et al. 2019, arXiv 1901.02860) with explicit memory.
+
+    Args:
+        config: a ModelConfig.
+        dtype: Keras dtype policy or its name, such as "mixed_bfloat16"; None: the global one.
+
+    Call arguments:
+        inputs: (token_ids, memory): (B, T) integers, and {"hidden": (B, L, M, D), "length": (B,) int32}.
+
+    Returns:
+        (log_probs, memory): (B, T, V) float32 in nats, and the memory after the segment.
+
+    Raises:
+        ValueError: if config can't be built, in one sentence.
+
+    Example:
+        model = TransformerXLLM(ModelConfig(n_token=256, n_layer=2))
+        memory = model.initial_memory(batch_size=4)
+        nll, memory = model.nll(token_ids, labels, memory)
+    """
+
+    def __init__(self, config, dtype=None, **kwargs):
+        backbone = TransformerXLBackbone(config, dtype=dtype, name="backbone")
+        head = _head(config, backbone)
+        hidden, memory = backbone.output
+        super().__init__(inputs=backbone.input, outputs=(head(hidden), memory), dtype=backbone.dtype_policy, **kwargs)
+        self.config = config
+        self.backbone = backbone
+        self.head = head
+
+    def initial_memory(self, batch_size, mem_len=None):
+        """Returns the memory before the first token for batch_size rows, with mem_len slots (None: config.mem_len)."""
+        return self.backbone.initial_memory(batch_size, mem_len)
+
+    def nll(self, token_ids, labels, memory, training=False):
+        """Returns the negative log-likelihood of labels, token by token, and the memory after the segment.
+
+        Args:
+            token_ids: (B, T) integers.
+            labels: (B, T) integers, what follows each token.
+            memory: the memory before the segment.
+            training: whether to drop.
+
+        Returns:
+            ((B, T) float32 in nats and text order, memory).
+        """
+        hidden, memory = self.backbone(_as_tensors(token_ids, memory), training=training)
+        return self.head.nll(hidden, labels), memory
+
+    def log_probs(self, token_ids, memory):
+        """Returns the log-probabilities (B, T, V) of the token after each of token_ids (B, T), and the memory after them."""
+        return self(_as_tensors(token_ids, memory))
+
+    def generate(self, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None):
+        """Returns prompt_ids (B, P) followed by max_new_tokens sampled tokens; see txl_tf.inference.sampling.generate."""
+        from txl_tf.inference import sampling
+
+        return sampling.generate(self, prompt_ids, max_new_tokens, top_k, temperature, seed, mem_len)
+
+    @classmethod
+    def from_preset(cls, folder, dtype=None):
+        """Returns the trained model of a folder; see txl_tf.model_folder.load_model."""
+        from txl_tf import model_folder
+
+        return model_folder.load_model(folder, dtype)
+
+    def save_to_preset(self, folder, vocabulary=None):
+        """Writes the model to a folder; see txl_tf.model_folder.save_model."""
+        from txl_tf import model_folder
+
+        model_folder.save_model(self, folder, vocabulary)
+
+    def get_config(self):
+        return {"config": dataclasses.asdict(self.config), "dtype": self.dtype_policy.name, "name": self.name,
+                "trainable": self.trainable}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**{**config, "config": ModelConfig(**config["config"])})
+
+
+def _as_tensors(token_ids, memory):
+    memory = {name: tf.convert_to_tensor(value) for name, value in memory.items()}
+    return tf.cast(tf.convert_to_tensor(token_ids), tf.int32), memory
+
+
+def _head(config, backbone):
+    return FullSoftmax(
+        config.n_token, backbone.token_embedding if config.tie_weight else None,
+        kernel_initializer=weight_initializer(config, config.init_std), dtype=backbone.dtype_policy, name="head")

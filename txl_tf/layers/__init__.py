@@ -1,0 +1,1 @@
+"""The layers around attention: embedding, feed-forward and the block that joins them."""

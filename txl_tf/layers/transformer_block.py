@@ -1,0 +1,90 @@
+"""One layer of a Transformer-XL."""
+
+import keras
+
+from txl_tf.attention import ATTENTIONS
+from txl_tf.layers.feed_forward import FeedForward
+
+
+@keras.saving.register_keras_serializable("txl_tf")
+class TransformerXLBlock(keras.layers.Layer):
+    """Attention over [memory; segment], then feed-forward, each with residual and layer normalisation after it.
+
+    From Dai et al. 2019 (arXiv 1901.02860), in the post-norm form of its code.
+
+    Args:
+        num_heads: heads N.
+        head_dim: width H of a head.
+        inner_dim: hidden width of the feed-forward layer.
+        dropout: dropout rate of the attention's and the feed-forward layer's outputs.
+        attention_dropout: dropout rate of the attention weights.
+        layer_norm_epsilon: added to the variance.
+        kernel_initializer: initializer of the kernels.
+        attention: a name in txl_tf.attention.ATTENTIONS.
+
+    Call arguments:
+        inputs: (B, T, D).
+        memory: None or (B, M, D).
+        attention_mask: None, (T, S) or (B, T, S) boolean, true where a query may look.
+        position_embedding: None or (S, D), shared sinusoids.
+        return_attention_scores: also return the attention weights.
+        training: whether to drop.
+
+    Returns:
+        (B, T, D), with return_attention_scores also the weights (B, N, T, S).
+
+    Raises:
+        ValueError: if attention is not a known name, or a size is below 1.
+
+    Example:
+        outputs = TransformerXLBlock(num_heads=8, head_dim=64, inner_dim=2048)(segment, memory=previous_inputs)
+    """
+
+    def __init__(self, num_heads, head_dim, inner_dim, dropout=0.0, attention_dropout=0.0, layer_norm_epsilon=1e-12,
+                 kernel_initializer="glorot_uniform", attention="relative", **kwargs):
+        super().__init__(**kwargs)
+        if attention not in ATTENTIONS:
+            raise ValueError(f"attention must be one of {', '.join(ATTENTIONS)}. Received: attention={attention}")
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.inner_dim = inner_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.attention = attention
+        shared = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
+        self.attention_layer = ATTENTIONS[attention](num_heads, head_dim, attention_dropout, name="attention", **shared)
+        self.attention_dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.attention_norm = self._norm("attention_norm")
+        self.feed_forward = FeedForward(inner_dim, dropout, name="feed_forward", **shared)
+        self.feed_forward_norm = self._norm("feed_forward_norm")
+
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name)
+
+    def build(self, inputs_shape):
+        for layer in (self.attention_layer, self.attention_norm, self.feed_forward, self.feed_forward_norm):
+            layer.build(inputs_shape)
+
+    def call(self, inputs, memory=None, attention_mask=None, position_embedding=None, return_attention_scores=False,
+             training=None):
+        attended, weights = self.attention_layer(
+            inputs, memory=memory, attention_mask=attention_mask, position_embedding=position_embedding,
+            return_attention_scores=True, training=training)
+        hidden = self.attention_norm(inputs + self.attention_dropout_layer(attended, training=training))
+        outputs = self.feed_forward_norm(hidden + self.feed_forward(hidden, training=training))
+        return (outputs, weights) if return_attention_scores else outputs
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "inner_dim": self.inner_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "attention": self.attention,
+        }

@@ -1,0 +1,59 @@
+"""The memory of a model as explicit state: how it starts, moves on, is reset, and which keys a query may see.
+
+A memory is {"hidden": (B, L, M, D), "length": (B,) int32}: the last M inputs of every layer and how many of these
+slots are filled, counted from the newest (the last).
+"""
+
+import tensorflow as tf
+
+
+def initial_memory(batch_size, n_layer, mem_len, d_model, dtype="float32", memory_start="empty"):
+    """Returns the memory before the first token: no slot filled ("empty") or M zero vectors that are seen ("zeros")."""
+    hidden = tf.zeros((batch_size, n_layer, mem_len, d_model), dtype)
+    length = tf.fill((batch_size,), mem_len if memory_start == "zeros" else 0)
+    return {"hidden": hidden, "length": tf.cast(length, tf.int32)}
+
+
+def next_memory(memory, layer_inputs):
+    """Returns the memory after a segment, behind a stop_gradient.
+
+    Args:
+        memory: the memory before the segment.
+        layer_inputs: L tensors (B, T, D), what each layer received.
+    """
+    mem_len = tf.shape(memory["hidden"])[2]
+    inputs = tf.cast(tf.stack(layer_inputs, axis=1), memory["hidden"].dtype)
+    hidden = tf.concat([memory["hidden"], inputs], axis=2)  # (B, L, M+T, D)
+    hidden = hidden[:, :, tf.shape(inputs)[2]:]  # (B, L, M, D)
+    length = tf.minimum(memory["length"] + tf.shape(inputs)[2], mem_len)
+    return {"hidden": tf.stop_gradient(hidden), "length": length}
+
+
+def reset_memory(memory, rows, memory_start="empty"):
+    """Returns the memory with some rows as before their first token, as at a document's boundary.
+
+    Args:
+        memory: a memory of B rows.
+        rows: (B,) boolean, true where the row begins anew.
+        memory_start: "empty" or "zeros", the model's setting.
+    """
+    rows = tf.convert_to_tensor(rows, tf.bool)
+    mem_len = tf.shape(memory["hidden"])[2]
+    hidden = tf.where(rows[:, None, None, None], tf.zeros_like(memory["hidden"]), memory["hidden"])
+    start = mem_len if memory_start == "zeros" else tf.zeros_like(mem_len)
+    return {"hidden": hidden, "length": tf.where(rows, start, memory["length"])}
+
+
+def visible_keys(query_len, mem_len, length, same_length=False):
+    """Returns (B, T, M+T) boolean, true where query i may look at key j of [memory; segment].
+
+    A query sees itself, what came before it in the segment and the filled slots of the memory; with same_length only
+    its last M+1 keys.
+    """
+    query = tf.range(query_len)[:, None]  # (T, 1)
+    key = tf.range(mem_len + query_len)[None]  # (1, S)
+    visible = key <= query + mem_len
+    if same_length:
+        visible &= key >= query
+    filled = key >= mem_len - length[:, None]  # (B, S)
+    return visible[None] & filled[:, None]
