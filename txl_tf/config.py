@@ -4,7 +4,7 @@ import dataclasses
 
 INITS = ("normal", "uniform")
 MEMORY_STARTS = ("empty", "zeros")
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+PRECISIONS = ("float32", "mixed_bfloat16")
 
 
 def setting(default, help_text):
@@ -75,11 +75,13 @@ class TrainConfig:
     warmup_steps: int = setting(100, "updates over which the learning rate rises linearly from 0")
     min_lr_ratio: float = setting(0.004, "learning rate at the end as a share of the highest (cosine decay)")
     clip: float = setting(0.25, "largest global norm of the gradients")
+    model_dir: str = setting("runs/txl", "folder of the run: configuration, vocabulary, weights, checkpoints, TensorBoard; unset on "
+                             "the command line: runs/NAME for a data_dir of that name")
     iterations: int = setting(50, "updates between two progress reports")
     save_steps: int = setting(500, "updates between two checkpoints")
     seed: int = setting(1, "seed of the initial weights, of dropout and of the sample")
     precision: str = setting("float32", f"arithmetic of the layers, one of {', '.join(PRECISIONS)}")
-    jit_compile: bool = setting(True, "compile the training step with XLA")
+    jit_compile: bool = setting(False, "compile the training step with XLA")
     eval_tgt_len: int = setting(128, "tokens of a segment in evaluation")
     eval_mem_len: int | None = setting(None, "slots of the memory in evaluation and sampling; unset: 4 x mem_len")
     eval_clamp_len: int | None = setting(None, "clamp_len in evaluation and sampling; unset: clamp_len")

@@ -25,6 +25,7 @@ def next_memory(memory, layer_inputs):
     inputs = tf.cast(tf.stack(layer_inputs, axis=1), memory["hidden"].dtype)
     hidden = tf.concat([memory["hidden"], inputs], axis=2)  # (B, L, M+T, D)
     hidden = hidden[:, :, tf.shape(inputs)[2]:]  # (B, L, M, D)
+    hidden.set_shape(memory["hidden"].shape)
     length = tf.minimum(memory["length"] + tf.shape(inputs)[2], mem_len)
     return {"hidden": tf.stop_gradient(hidden), "length": length}
 

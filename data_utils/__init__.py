@@ -1,0 +1,28 @@
+"""Data preparation: raw text -> vocabulary -> ids -> TFRecords of contiguous rows -> (token_ids, labels) batches.
+
+    from data_utils import prepare_corpus
+
+    corpus = prepare_corpus("stdlib", "data/stdlib", train_batch_size=16, eval_batch_size=8, tgt_len=128)
+    for token_ids, labels in corpus.dataset("train", tgt_len=128):
+        ...
+"""
+
+import importlib
+
+_HOMES = {
+    "ByteVocabulary": "vocabulary",
+    "Corpus": "corpus",
+    "DATASETS": "datasets",
+    "VOCABULARIES": "vocabulary",
+    "load_vocabulary": "vocabulary",
+    "prepare_corpus": "prepare",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name):
+    """Imports a public name on first use, so that a vocabulary needs no TensorFlow."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

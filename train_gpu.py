@@ -1,0 +1,32 @@
+"""Trains, evaluates and samples a Transformer-XL: `python train_gpu.py`, with --help for all settings."""
+
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app
+
+from data_utils import prepare_corpus
+from txl_tf.flags import define_flags, read_configs
+from txl_tf.presets import fit_to_vocabulary
+from txl_tf.training import Training, check_folder
+
+
+def main(argv):
+    try:
+        if len(argv) > 1:
+            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+        model_config, train_config, data_config = read_configs()
+        check_folder(train_config.model_dir)
+        corpus = prepare_corpus(data_config.dataset, data_config.data_dir, data_config.train_batch_size,
+                                data_config.eval_batch_size, model_config.tgt_len)
+        run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus)
+    except (ValueError, OSError) as error:
+        sys.exit(f"train_gpu.py: {error}")
+    run.run()
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

@@ -1,0 +1,62 @@
+"""Samples text from a trained model: `python -m txl_tf.generate --model_dir=runs/mine --prompt="..."`."""
+
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app, flags
+
+from txl_tf.inference.sampling import sample_tokens
+from txl_tf.model_folder import load_model, load_vocabulary
+
+
+def main(argv):
+    settings = flags.FLAGS
+    try:
+        if len(argv) > 1:
+            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+        prompt = _prompt(settings.prompt, settings.prompt_file)
+        model, vocabulary = load_model(settings.model_dir), load_vocabulary(settings.model_dir)
+        tokens = sample_tokens(model, vocabulary.encode(prompt), settings.max_new_tokens, settings.top_k, settings.temperature,
+                               settings.seed, settings.mem_len)
+    except (ValueError, OSError) as error:
+        sys.exit(f"txl_tf.generate: {error}")
+    print(prompt, end="", flush=True)
+    _show(tokens, vocabulary)
+
+
+def _prompt(prompt, prompt_file):
+    if (prompt is None) == (prompt_file is None):
+        raise ValueError("Exactly one of --prompt and --prompt_file must be given. Received: "
+                         f"prompt={prompt}, prompt_file={prompt_file}")
+    if prompt_file is not None:
+        with open(prompt_file, encoding="utf-8") as file:
+            prompt = file.read()
+    if not prompt:
+        raise ValueError(f"The prompt must not be empty. Received: prompt={prompt!r}, prompt_file={prompt_file}")
+    return prompt
+
+
+def _show(tokens, vocabulary):
+    """Prints tokens as they come; those that do not yet spell a character wait for the next."""
+    waiting = []
+    for token in tokens:
+        waiting.append(int(token[0]))
+        text = vocabulary.decode(waiting)
+        if not text.endswith("\ufffd") or len(waiting) > 3:
+            print(text, end="", flush=True)
+            waiting = []
+    print(vocabulary.decode(waiting))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("model_dir", None, "folder of a run or a saved model", required=True)
+    flags.DEFINE_string("prompt", None, "text to go on from")
+    flags.DEFINE_string("prompt_file", None, "UTF-8 file with the text to go on from")
+    flags.DEFINE_integer("max_new_tokens", 500, "tokens to sample")
+    flags.DEFINE_integer("top_k", 40, "draw among the k likeliest tokens; 0: among all")
+    flags.DEFINE_float("temperature", 1.0, "divides the log-probabilities; 0: take the likeliest token")
+    flags.DEFINE_integer("seed", None, "the same seed gives the same text; unset: another each time")
+    flags.DEFINE_integer("mem_len", None, "slots of the memory; unset: the model's")
+    app.run(main)

@@ -1,0 +1,80 @@
+"""Sampling of text: the prompt is read once, then one token at a time is drawn and fed."""
+
+import secrets
+
+import numpy as np
+import tensorflow as tf
+
+
+def generate(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None):
+    """Returns the prompt and the tokens sampled after it.
+
+    Args:
+        model: a TransformerXLLM.
+        prompt_ids: (B, P) or (P,) integers, P at least 1.
+        max_new_tokens: tokens to sample.
+        top_k: draw among the k likeliest tokens, renormalised; 0: among all; 1: take the likeliest.
+        temperature: divides the log-probabilities before drawing; 0: take the likeliest.
+        seed: integer; the same seed gives the same tokens. None: another at each call.
+        mem_len: slots of the memory; None: the model's, or its segment's length where it was trained without memory.
+
+    Returns:
+        (B, P + max_new_tokens) or (P + max_new_tokens,) int32, as the prompt's rank.
+
+    Raises:
+        ValueError: if an argument can't be used; the sentence names it and what was received.
+    """
+    prompt = np.asarray(prompt_ids)
+    tokens = list(sample_tokens(model, prompt, max_new_tokens, top_k, temperature, seed, mem_len))
+    sampled = np.stack(tokens, axis=-1)  # (B, max_new_tokens)
+    return np.concatenate([prompt, sampled if prompt.ndim == 2 else sampled[0]], axis=-1).astype(np.int32)
+
+
+def sample_tokens(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None):
+    """Yields (B,) int32 sampled tokens, one time step after another; the arguments are those of `generate`."""
+    prompt = np.atleast_2d(np.asarray(prompt_ids))
+    _check(prompt, model.config.n_token, max_new_tokens, top_k, temperature, mem_len)
+    seed = secrets.randbits(31) if seed is None else seed
+    if mem_len is None:
+        mem_len = model.config.mem_len or model.config.tgt_len
+    return _sample(model, tf.constant(prompt, tf.int32), max_new_tokens, top_k, temperature, seed, mem_len)
+
+
+def _sample(model, prompt, max_new_tokens, top_k, temperature, seed, mem_len):
+    memory = model.initial_memory(prompt.shape[0], mem_len)
+    for start in range(0, prompt.shape[1], model.config.tgt_len):
+        log_probs, memory = _read(model, prompt[:, start:start + model.config.tgt_len], memory)
+    for index in range(max_new_tokens):
+        tokens = draw(log_probs, top_k, temperature, (seed, index))
+        yield tokens.numpy()
+        if index + 1 < max_new_tokens:
+            log_probs, memory = _read(model, tokens[:, None], memory)
+
+
+@tf.function(reduce_retracing=True)
+def _read(model, token_ids, memory):
+    """Returns the log-probabilities (B, V) of the next token and the memory."""
+    hidden, memory = model.backbone((token_ids, memory))
+    return model.head.log_probs(hidden[:, -1:])[:, 0], memory
+
+
+def draw(log_probs, top_k, temperature, seed):
+    """Returns (B,) int32 tokens drawn from log-probabilities (B, V); seed is a pair of integers."""
+    if temperature == 0 or top_k == 1:
+        return tf.argmax(log_probs, axis=-1, output_type=tf.int32)
+    size = log_probs.shape[-1]
+    values, ids = tf.math.top_k(log_probs, min(top_k or size, size))
+    choice = tf.random.stateless_categorical(values / temperature, 1, seed, dtype=tf.int32)
+    return tf.gather(ids, choice, batch_dims=1)[:, 0]
+
+
+def _check(prompt, n_token, max_new_tokens, top_k, temperature, mem_len):
+    if prompt.ndim != 2 or prompt.shape[1] < 1 or not np.issubdtype(prompt.dtype, np.integer):
+        raise ValueError("prompt_ids must be integers of shape (B, P) or (P,) with P at least 1. Received: "
+                         f"shape={prompt.shape}, dtype={prompt.dtype}")
+    if prompt.min() < 0 or prompt.max() >= n_token:
+        raise ValueError(f"prompt_ids must lie between 0 and {n_token - 1}. Received: {prompt.min()} .. {prompt.max()}")
+    for name, value, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 0), ("temperature", temperature, 0),
+                               ("mem_len", 0 if mem_len is None else mem_len, 0)):
+        if not value >= least:
+            raise ValueError(f"{name} must be at least {least}. Received: {name}={value}")

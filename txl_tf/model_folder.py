@@ -1,0 +1,72 @@
+"""A model in a folder: config.json, model.weights.h5 and, where it is known, vocabulary.json."""
+
+import dataclasses
+import json
+import os
+
+from data_utils.atomic_files import write_json
+from data_utils.vocabulary import load_vocabulary as load_vocabulary_file
+from txl_tf.config import ModelConfig
+from txl_tf.language_model import TransformerXLLM
+from txl_tf.presets import PRESETS
+
+CONFIG = "config.json"
+WEIGHTS = "model.weights.h5"
+VOCABULARY = "vocabulary.json"
+
+
+def save_model(model, folder, vocabulary=None):
+    """Writes a TransformerXLLM, and a vocabulary of data_utils if given, to a folder, which is made if missing."""
+    os.makedirs(folder, exist_ok=True)
+    write_config(folder, {**read_config(folder, missing_ok=True), "model": dataclasses.asdict(model.config)})
+    if vocabulary is not None:
+        vocabulary.save(os.path.join(folder, VOCABULARY))
+    partial = os.path.join(folder, "partial." + WEIGHTS)
+    model.save_weights(partial)
+    os.replace(partial, os.path.join(folder, WEIGHTS))
+
+
+def load_model(folder, dtype=None):
+    """Returns the TransformerXLLM that save_model or a training run left in a folder.
+
+    Raises:
+        ValueError: if the folder holds no trained model; the name of a preset alone holds no weights.
+    """
+    if folder in PRESETS and not os.path.isdir(folder):
+        raise ValueError("folder must hold a trained model; a preset's name alone holds no weights, see "
+                         f"txl_tf.preset_config. Received: folder={folder}")
+    config = read_config(folder)
+    weights = os.path.join(folder, WEIGHTS)
+    if not os.path.isfile(weights):
+        raise ValueError(f"folder must hold {WEIGHTS}, which a run writes at its first checkpoint. Received: folder={folder}")
+    model = TransformerXLLM(ModelConfig(**config["model"]), dtype=dtype)
+    model.load_weights(weights)
+    return model
+
+
+def load_vocabulary(folder):
+    """Returns the vocabulary beside a model. Raises FileNotFoundError if there is none."""
+    return load_vocabulary_file(os.path.join(folder, VOCABULARY))
+
+
+def write_config(folder, config):
+    """Writes config.json: {"model": ..., and what else a run wants kept}."""
+    write_json(os.path.join(folder, CONFIG), config)
+
+
+def read_config(folder, missing_ok=False):
+    """Returns what write_config wrote; {} if there is none and missing_ok.
+
+    Raises:
+        ValueError: if there is no config.json, or it is not one of a model.
+    """
+    path = os.path.join(folder, CONFIG)
+    if missing_ok and not os.path.exists(path):
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        ModelConfig(**config["model"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"folder must hold a model's {CONFIG} ({error}). Received: folder={folder}") from error
+    return config
