@@ -45,7 +45,7 @@ def _sample(model, prompt, max_new_tokens, top_k, temperature, seed, mem_len):
     for start in range(0, prompt.shape[1], model.config.tgt_len):
         log_probs, memory = _read(model, prompt[:, start:start + model.config.tgt_len], memory)
     for index in range(max_new_tokens):
-        tokens = draw(log_probs, top_k, temperature, (seed, index))
+        tokens = draw(log_probs, top_k, temperature, tf.constant((seed, index), tf.int64))
         yield tokens.numpy()
         if index + 1 < max_new_tokens:
             log_probs, memory = _read(model, tokens[:, None], memory)
@@ -59,7 +59,7 @@ def _read(model, token_ids, memory):
 
 
 def draw(log_probs, top_k, temperature, seed):
-    """Returns (B,) int32 tokens drawn from log-probabilities (B, V); seed is a pair of integers."""
+    """Returns (B,) int32 tokens drawn from log-probabilities (B, V); seed is (2,) integers."""
     if temperature == 0 or top_k == 1:
         return tf.argmax(log_probs, axis=-1, output_type=tf.int32)
     size = log_probs.shape[-1]
