@@ -8,6 +8,7 @@ from txl_tf.attention.relative import RelativeMultiHeadAttention
 from txl_tf.backbone import TransformerXLBackbone
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint
 from txl_tf.config import DataConfig, ModelConfig, TrainConfig
+from txl_tf.heads.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.heads.full_softmax import FullSoftmax
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding

@@ -1,6 +1,8 @@
 """The settings of a model, of its training and of its data, each checked when it is made."""
 
 import dataclasses
+import numbers
+import typing
 
 INITS = ("normal", "uniform")
 MEMORY_STARTS = ("empty", "zeros")
@@ -48,6 +50,7 @@ class ModelConfig:
     attention: str = setting("relative", "how tokens look at each other, a name in txl_tf.attention.ATTENTIONS")
 
     def __post_init__(self):
+        _set_types(self)
         _at_least(self, 1, "n_token", "n_layer", "d_model", "n_head", "tgt_len", "div_val")
         _fill(self, d_embed=self.d_model, d_head=max(1, self.d_model // self.n_head), d_inner=4 * self.d_model)
         _at_least(self, 1, "d_embed", "d_head", "d_inner")
@@ -55,8 +58,9 @@ class ModelConfig:
         _within(self, 0.0, 1.0, "dropout", "dropatt")
         _one_of(self, INITS, "init")
         _one_of(self, MEMORY_STARTS, "memory_start")
-        object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
         check_cutoffs(self.cutoffs, self.n_token)
+        if self.proj_share_all_but_first and not self.tie_weight:
+            raise ValueError("proj_share_all_but_first needs tie_weight. Received: proj_share_all_but_first=True, tie_weight=False")
         if self.cutoffs and self.d_embed // self.div_val ** len(self.cutoffs) < 1:
             raise ValueError("d_embed must be at least div_val to the power of the number of cutoffs. Received: "
                              f"d_embed={self.d_embed}, div_val={self.div_val}, cutoffs={self.cutoffs}")
@@ -88,6 +92,7 @@ class TrainConfig:
     eval_same_length: bool | None = setting(None, "same_length in evaluation and sampling; unset: same_length")
 
     def __post_init__(self):
+        _set_types(self)
         _at_least(self, 1, "train_steps", "iterations", "save_steps", "eval_tgt_len")
         _at_least(self, 0, "warmup_steps", "seed")
         _above(self, 0.0, "learning_rate", "clip")
@@ -114,6 +119,7 @@ class DataConfig:
     eval_batch_size: int = setting(16, "rows B of an evaluation batch")
 
     def __post_init__(self):
+        _set_types(self)
         _at_least(self, 1, "train_batch_size", "eval_batch_size")
         _fill(self, dataset="text" if self.data_dir else "stdlib")
         _fill(self, data_dir=f"data/{self.dataset}")
@@ -122,9 +128,32 @@ class DataConfig:
 def check_cutoffs(cutoffs, n_token):
     """Raises ValueError unless cutoffs rise strictly between 0 and n_token."""
     bounds = (0, *cutoffs, n_token)
-    if any(not isinstance(bound, int) for bound in bounds) or any(a >= b for a, b in zip(bounds, bounds[1:])):
+    if any(a >= b for a, b in zip(bounds, bounds[1:])):
         raise ValueError("cutoffs must rise strictly, each above 0 and below n_token. Received: "
                          f"cutoffs={tuple(cutoffs)}, n_token={n_token}")
+
+
+def _set_types(config):
+    """Makes every value a plain Python one of its field's type, numpy's numbers too, or raises ValueError."""
+    for name, annotation in typing.get_type_hints(type(config)).items():
+        value, kinds = getattr(config, name), typing.get_args(annotation) or (annotation,)
+        if typing.get_origin(annotation) is tuple:
+            value = tuple(_as_type(name, item, (int,)) for item in value)
+        else:
+            value = _as_type(name, value, kinds)
+        object.__setattr__(config, name, value)
+
+
+def _as_type(name, value, kinds):
+    if type(value) in kinds:
+        return value
+    if not isinstance(value, bool):
+        if int in kinds and isinstance(value, numbers.Integral):
+            return int(value)
+        if float in kinds and isinstance(value, numbers.Real):
+            return float(value)
+    expected = " or ".join("unset" if kind is type(None) else kind.__name__ for kind in kinds)
+    raise ValueError(f"{name} must be {expected}. Received: {name}={value!r}")
 
 
 def _fill(config, **defaults):

@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from txl_tf.backbone import TransformerXLBackbone, weight_initializer
 from txl_tf.config import ModelConfig
+from txl_tf.heads.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.heads.full_softmax import FullSoftmax
+from txl_tf.memory import reset_memory
 
 
 @keras.saving.register_keras_serializable("txl_tf")
@@ -46,6 +48,10 @@ class TransformerXLLM(keras.Model):
         """Returns the memory before the first token for batch_size rows, with mem_len slots (None: config.mem_len)."""
         return self.backbone.initial_memory(batch_size, mem_len)
 
+    def reset_memory(self, memory, rows):
+        """Returns a memory whose rows (B,), where true, are as before their first token, as at a document's boundary."""
+        return reset_memory(memory, rows, self.config.memory_start)
+
     def nll(self, token_ids, labels, memory, training=False):
         """Returns the negative log-likelihood of labels, token by token, and the memory after the segment.
 
@@ -60,6 +66,19 @@ class TransformerXLLM(keras.Model):
         """
         hidden, memory = self.backbone(_as_tensors(token_ids, memory), training=training)
         return self.head.nll(hidden, labels), memory
+
+    def training_loss(self, token_ids, labels, memory, token_weights=None, training=True):
+        """Returns sum(token_weights * nll) and the memory after the segment; the way to train, faster than the sum of `nll`.
+
+        Args:
+            token_ids, labels, memory, training: as in `nll`.
+            token_weights: (B, T), or a scalar for every token alike; None: 1 / (B T), so that the loss is the mean.
+
+        Returns:
+            (() float32 in nats, memory).
+        """
+        hidden, memory = self.backbone(_as_tensors(token_ids, memory), training=training)
+        return self.head.loss(hidden, labels, token_weights), memory
 
     def log_probs(self, token_ids, memory):
         """Returns the log-probabilities (B, T, V) of the token after each of token_ids (B, T), and the memory after them."""
@@ -99,6 +118,12 @@ def _as_tensors(token_ids, memory):
 
 
 def _head(config, backbone):
-    return FullSoftmax(
-        config.n_token, backbone.token_embedding if config.tie_weight else None,
-        kernel_initializer=weight_initializer(config, config.init_std), dtype=backbone.dtype_policy, name="head")
+    embedding = backbone.token_embedding if config.tie_weight else None
+    shared = {"token_embedding": embedding, "dtype": backbone.dtype_policy, "name": "head",
+              "kernel_initializer": weight_initializer(config, config.init_std)}
+    if not config.cutoffs:
+        return FullSoftmax(config.n_token, **shared)
+    return AdaptiveSoftmax(
+        config.n_token, config.cutoffs, config.div_val, embedding_dim=config.d_embed, project_same_dim=config.proj_same_dim,
+        tie_projections=(False,) + (config.proj_share_all_but_first,) * len(config.cutoffs),
+        projection_initializer=weight_initializer(config, config.proj_init_std), **shared)

@@ -58,7 +58,7 @@ class Training:
         corpus.vocabulary.save(os.path.join(self.folder, model_folder.VOCABULARY))
         model_folder.write_config(self.folder, {"model": dataclasses.asdict(model_config),
                                                 "train": dataclasses.asdict(train_config), **identity})
-        self._update = tf.function(self._update_once, jit_compile=train_config.jit_compile, reduce_retracing=True)
+        self._update = tf.function(update, jit_compile=train_config.jit_compile, reduce_retracing=True)
 
     def run(self):
         """Trains to the end, evaluates, samples, says what to do next, and returns {split: {"nll", "tokens", unit}}."""
@@ -141,21 +141,11 @@ class Training:
         outcome = {"nll": tf.constant(0.0), "tokens": tf.constant(0), "gradient_norm": tf.constant(0.0)}
         for _ in tf.range(steps):
             token_ids, labels = next(batches)
-            loss, norm, memory = self._update(token_ids, labels, memory)
+            loss, norm, memory = self._update(self.model, self.optimizer, self.train_config.clip, token_ids, labels, memory)
             tokens = tf.size(labels)
             outcome = {"nll": outcome["nll"] + loss * tf.cast(tokens, tf.float32), "tokens": outcome["tokens"] + tokens,
                        "gradient_norm": norm}
         return outcome, memory
-
-    def _update_once(self, token_ids, labels, memory):
-        """One update; returns (mean nll, gradient norm, memory)."""
-        variables = self.model.trainable_variables
-        with tf.GradientTape() as tape:
-            nll, memory = self.model.nll(token_ids, labels, memory, training=True)
-            loss = tf.reduce_mean(nll)
-        gradients, norm = clip_gradients(tape.gradient(loss, variables), self.train_config.clip)
-        self.optimizer.apply(gradients, variables)
-        return loss, norm, memory
 
     def _evaluation_model(self):
         config, model = self.train_config, self.model.config
@@ -230,6 +220,27 @@ class Training:
         print(f"The model lies in {self.folder}. To sample from it:\n"
               f"  python -m txl_tf.generate --model_dir={self.folder} --prompt=\"...\"\n"
               f"To see its curves:\n  tensorboard --logdir={self.folder}")
+
+
+def update(model, optimizer, clip, token_ids, labels, memory):
+    """Makes one update of the weights.
+
+    Args:
+        model: a TransformerXLLM.
+        optimizer: a Keras optimizer.
+        clip: largest global norm of the gradient.
+        token_ids, labels: (B, T) integers.
+        memory: the memory before the segment.
+
+    Returns:
+        (mean negative log-likelihood before the update, global norm of its gradient before clipping, memory after).
+    """
+    variables = model.trainable_variables
+    with tf.GradientTape() as tape:
+        loss, memory = model.training_loss(token_ids, labels, memory)
+    gradients, norm = clip_gradients(tape.gradient(loss, variables), clip)
+    optimizer.apply(gradients, variables)
+    return loss, norm, memory
 
 
 def check_folder(folder):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.heads.full_softmax import FullSoftmax
 from txl_tf.language_model import TransformerXLLM
 
 TRAINING_STATE = ("/Adam", "/Adam_1", "beta1_power", "beta2_power", "global_step")
@@ -89,7 +90,18 @@ def _embedding_entries(embedding):
 
 
 def _head_entries(head):
-    return {"transformer/adaptive_softmax/bias": Entry((head.bias,))}
+    scope = "transformer/adaptive_softmax"
+    if head.token_embedding is None:
+        raise ValueError("tie_weight must be True, as it always is in the original. Received: tie_weight=False")
+    if isinstance(head, FullSoftmax):
+        return {f"{scope}/bias": Entry((head.bias,))}
+    entries = {f"{scope}/cutoff_0/cluster_W": Entry((head.cluster_kernel,)),
+               f"{scope}/cutoff_0/cluster_b": Entry((head.cluster_bias,))}
+    for index, (bias, projection) in enumerate(zip(head.biases, head.projections)):
+        entries[f"{scope}/cutoff_{index}/b"] = Entry((bias,))
+        if projection is not None:
+            entries[f"{scope}/cutoff_{index}/proj"] = Entry((projection,))
+    return entries
 
 
 def load_tf1_checkpoint(prefix, config):

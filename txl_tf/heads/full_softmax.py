@@ -3,14 +3,20 @@
 import keras
 import tensorflow as tf
 
+from txl_tf.heads.chunked_loss import all_tokens, logits_of, project
+from txl_tf.heads.softmax_head import SoftmaxHead
+
 
 @keras.saving.register_keras_serializable("txl_tf")
-class FullSoftmax(keras.layers.Layer):
+class FullSoftmax(SoftmaxHead):
     """Turns hidden states into the distribution of the next token, with the embedding's table or one of its own.
+
+    nll and loss work a large vocabulary in chunks of tokens (heads/chunked_loss.py has the rule), so that the (B, T, V)
+    logits never exist; a small one at once.
 
     Args:
         vocabulary_size: tokens V.
-        token_embedding: the AdaptiveEmbedding (built, with one table) whose table and projection are shared; None: the layer
+        token_embedding: the AdaptiveEmbedding (with one table) whose table and projection are shared; None: the layer
             has a table of its own, as wide as the hidden states.
         kernel_initializer: initializer of a table of its own; the bias starts at zero.
 
@@ -31,50 +37,53 @@ class FullSoftmax(keras.layers.Layer):
 
     def __init__(self, vocabulary_size, token_embedding=None, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        if token_embedding is not None and token_embedding.vocabulary_size != vocabulary_size:
-            raise ValueError(f"token_embedding must have {vocabulary_size} tokens. Received: "
-                             f"token_embedding.vocabulary_size={token_embedding.vocabulary_size}")
         self.vocabulary_size = vocabulary_size
         self.token_embedding = token_embedding
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        if token_embedding is not None and token_embedding.vocabulary_size != vocabulary_size:
+            raise ValueError(f"token_embedding must have {vocabulary_size} tokens. Received: "
+                             f"token_embedding.vocabulary_size={token_embedding.vocabulary_size}")
+        if token_embedding is not None and len(token_embedding.bounds) > 1:
+            raise ValueError("token_embedding must have one table; with more, use AdaptiveSoftmax. Received: "
+                             f"token_embedding.cutoffs={token_embedding.cutoffs}, "
+                             f"token_embedding.div_val={token_embedding.div_val}")
 
     def build(self, inputs_shape):
-        self.table, self.projection = None, None
+        self.table = None
         if self.token_embedding is None:
             self.table = self.add_weight(name="table", shape=(self.vocabulary_size, inputs_shape[-1]),
-                                         initializer=self.kernel_initializer.clone())
-        self.bias = self.add_weight(name="bias", shape=(self.vocabulary_size,), initializer="zeros")
+                                         initializer=self.kernel_initializer.clone(), autocast=False)
+        elif not self.token_embedding.built:
+            self.token_embedding.build((None, None))
+        self.bias = self.add_weight(name="bias", shape=(self.vocabulary_size,), initializer="zeros", autocast=False)
 
     def call(self, inputs):
-        return tf.nn.log_softmax(self._logits(inputs))
+        return tf.nn.log_softmax(logits_of(*self._cluster(inputs)))
 
-    def log_probs(self, hidden):
-        """Returns the log-probabilities (B, T, V) in float32 of the next token after each hidden state (B, T, D)."""
-        return self(hidden)
+    def top_k(self, hidden, k):
+        """Returns the log-probabilities and ids, both (B, T, k), of the k most likely next tokens, best first."""
+        if not self.built:
+            self.build(hidden.shape)
+        logits = logits_of(*self._cluster(hidden))
+        best, ids = tf.math.top_k(logits, k)
+        return best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True), ids
 
-    def nll(self, hidden, labels):
-        """Returns the negative log-likelihood (B, T) in nats, float32, of labels (B, T) under hidden states (B, T, D)."""
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self._logits(hidden))
+    def parts(self, hidden, labels):
+        features, table, bias = self._cluster(hidden)
+        return [((features, table, bias, labels), all_tokens(features, table))]
 
-    def _logits(self, hidden):
+    def _cluster(self, hidden):
+        """Returns features (..., E), and the table (V, E) and bias (V,) in float32."""
         table, projection = self.table, None
         if self.token_embedding is not None:
             table, projection = self.token_embedding.tables[0], self.token_embedding.projections[0]
-        hidden = tf.cast(hidden, self.compute_dtype)
-        if projection is not None:
-            hidden = tf.matmul(hidden, tf.cast(projection, hidden.dtype), transpose_b=True)  # (B, T, E)
-        logits = tf.matmul(hidden, tf.cast(table, hidden.dtype), transpose_b=True)
-        return tf.cast(logits, tf.float32) + tf.cast(self.bias, tf.float32)
+        features = project(hidden, projection, self.compute_dtype)
+        return features, tf.convert_to_tensor(table), tf.convert_to_tensor(self.bias)
 
     def get_config(self):
-        embedding = self.token_embedding and keras.saving.serialize_keras_object(self.token_embedding)
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
-            "token_embedding": embedding,
+            "token_embedding": self.token_embedding and keras.saving.serialize_keras_object(self.token_embedding),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "token_embedding": keras.saving.deserialize_keras_object(config["token_embedding"])})

@@ -1,5 +1,7 @@
 """Token embedding whose width may shrink from frequent to rare tokens."""
 
+import numbers
+
 import keras
 import tensorflow as tf
 
@@ -9,7 +11,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
     """Embeds token ids, projects them to the model's width where needed and scales them by sqrt(D).
 
     Adaptive input representations (Baevski and Auli 2018, arXiv 1809.10853) as Transformer-XL uses them. With div_val 1
-    there is one table whatever the cutoffs; above 1, cluster i has a table of width embedding_dim // div_val**i.
+    there is one table whatever the cutoffs; above 1, cluster i has a table of width embedding_dim // div_val**i. Every
+    token gets its own vector whatever the mix, and no shape depends on the ids.
 
     Args:
         vocabulary_size: tokens V.
@@ -22,7 +25,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
         projection_initializer: initializer of the projections.
 
     Call arguments:
-        inputs: (B, T) integers below vocabulary_size.
+        inputs: (B, T) integers below vocabulary_size. Other ids raise InvalidArgumentError on a CPU without XLA; a GPU, a
+            TPU and compiled code do not check.
 
     Returns:
         (B, T, D).
@@ -40,16 +44,17 @@ class AdaptiveEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.output_dim = output_dim
-        self.embedding_dim = embedding_dim or output_dim
+        self.embedding_dim = output_dim if embedding_dim is None else embedding_dim
         self.cutoffs = tuple(cutoffs)
         self.div_val = div_val
         self.project_same_dim = project_same_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.projection_initializer = keras.initializers.get(projection_initializer)
+        check_sizes(vocabulary_size=vocabulary_size, output_dim=output_dim, embedding_dim=self.embedding_dim, div_val=div_val)
+        clusters = cluster_bounds(vocabulary_size, self.cutoffs, self.embedding_dim, div_val)
+        self.bounds = clusters if div_val > 1 else ((0, vocabulary_size),)
 
     def build(self, inputs_shape):
-        bounds = (0, *self.cutoffs, self.vocabulary_size) if self.div_val > 1 else (0, self.vocabulary_size)
-        self.bounds = tuple(zip(bounds, bounds[1:]))
         self.tables, self.projections = [], []
         for index, (left, right) in enumerate(self.bounds):
             width = self.embedding_dim // self.div_val ** index
@@ -71,14 +76,17 @@ class AdaptiveEmbedding(keras.layers.Layer):
         return outputs * tf.cast(self.output_dim ** 0.5, outputs.dtype)
 
     def _embed(self, inputs, index):
+        """Returns (B, T, D), right where the id is in the cluster. Ids outside all clusters stay outside the outer tables."""
         left, right = self.bounds[index]
-        local = tf.maximum(inputs - left, 0)
+        local = inputs - left
+        if index > 0:
+            local = tf.maximum(local, 0)
         if index < len(self.bounds) - 1:
             local = tf.minimum(local, right - left - 1)
         vectors = tf.cast(tf.gather(self.tables[index], local), self.compute_dtype)
         if self.projections[index] is None:
             return vectors
-        return tf.matmul(vectors, tf.convert_to_tensor(self.projections[index]))
+        return tf.matmul(vectors, tf.cast(self.projections[index], vectors.dtype))
 
     def get_config(self):
         return {
@@ -92,3 +100,23 @@ class AdaptiveEmbedding(keras.layers.Layer):
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "projection_initializer": keras.initializers.serialize(self.projection_initializer),
         }
+
+
+def check_sizes(**sizes):
+    """Raises ValueError unless every size is an integer of at least 1."""
+    for name, size in sizes.items():
+        if not isinstance(size, numbers.Integral) or size < 1:
+            raise ValueError(f"{name} must be an integer of at least 1. Received: {name}={size}")
+
+
+def cluster_bounds(vocabulary_size, cutoffs, embedding_dim=None, div_val=1):
+    """Returns the (first id, id after the last) of each cluster. Raises ValueError if the cutoffs can't be used."""
+    bounds = (0, *cutoffs, vocabulary_size)
+    whole = all(isinstance(bound, numbers.Integral) for bound in bounds)
+    if not whole or any(left >= right for left, right in zip(bounds, bounds[1:])):
+        raise ValueError("cutoffs must be integers that rise strictly, each above 0 and below vocabulary_size. Received: "
+                         f"cutoffs={tuple(cutoffs)}, vocabulary_size={vocabulary_size}")
+    if embedding_dim is not None and embedding_dim // div_val ** len(cutoffs) < 1:
+        raise ValueError("embedding_dim must be at least div_val to the power of the number of cutoffs. Received: "
+                         f"embedding_dim={embedding_dim}, div_val={div_val}, cutoffs={tuple(cutoffs)}")
+    return tuple(zip(bounds, bounds[1:]))
