@@ -24,8 +24,8 @@ class Corpus:
         vocabulary: turns text into ids and back.
         n_token: V, the number of different ids.
         splits: the names of the splits.
-        identity: hex sha256 over the texts and the settings of the preparation: equal for equal text and settings,
-            wherever and whenever it was prepared. A resumed run compares it.
+        identity: hex sha256 over the texts and how they became tokens: equal for equal tokens, wherever, whenever and in
+            however many rows they were prepared. A resumed run compares it.
 
     Raises:
         FileNotFoundError: the folder was not prepared, or one of its files is gone.
@@ -136,10 +136,7 @@ def read_manifest(data_dir):
 
 
 def manifest_identity(manifest):
-    """Returns the hex sha256 over what decides the batches: dataset, vocabulary, and every split's text and rows."""
-    splits = {
-        split: [entry["text_sha256"], entry["vocabulary"], entry["rows"]]
-        for split, entry in manifest["splits"].items()
-    }
+    """Returns the hex sha256 over what decides the tokens: dataset, vocabulary, and every split's text."""
+    splits = {split: [entry["text_sha256"], entry["vocabulary"]] for split, entry in manifest["splits"].items()}
     content = json.dumps([manifest["format"], manifest["dataset"], splits], sort_keys=True)
     return hashlib.sha256(content.encode("utf-8")).hexdigest()

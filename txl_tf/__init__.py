@@ -14,3 +14,4 @@ from txl_tf.language_model import TransformerXLLM
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.transformer_block import TransformerXLBlock
+from txl_tf.presets import preset_config

@@ -54,7 +54,8 @@ class TransformerXLBackbone(keras.Model):
             blocks.append(block)
         hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="hidden_dropout")(hidden)
         after = _NextMemory(dtype=policy, name="next_memory")(memory, layer_inputs)
-        super().__init__(inputs=(token_ids, memory), outputs=(hidden, after), dtype=policy, **kwargs)
+        super().__init__(inputs=(token_ids, memory), outputs=(hidden, after), **kwargs)
+        self.dtype_policy = policy
         self.config = config
         self.token_embedding = embedding
         self.blocks = blocks

@@ -95,9 +95,13 @@ class TrainConfig:
         _set_types(self)
         _at_least(self, 1, "train_steps", "iterations", "save_steps", "eval_tgt_len")
         _at_least(self, 0, "warmup_steps", "seed")
+        if self.seed >= 2 ** 32:
+            raise ValueError(f"seed must be below 2**32. Received: seed={self.seed}")
         _above(self, 0.0, "learning_rate", "clip")
         _within(self, 0.0, 1.0, "min_lr_ratio", open_end=False)
         _one_of(self, PRECISIONS, "precision")
+        if not self.model_dir:
+            raise ValueError(f"model_dir must name a folder. Received: model_dir={self.model_dir}")
         if self.eval_mem_len is not None:
             _at_least(self, 0, "eval_mem_len")
         if self.warmup_steps > self.train_steps:
@@ -138,6 +142,8 @@ def _set_types(config):
     for name, annotation in typing.get_type_hints(type(config)).items():
         value, kinds = getattr(config, name), typing.get_args(annotation) or (annotation,)
         if typing.get_origin(annotation) is tuple:
+            if isinstance(value, str) or not hasattr(value, "__iter__"):
+                raise ValueError(f"{name} must be a sequence. Received: {name}={value!r}")
             value = tuple(_as_type(name, item, (int,)) for item in value)
         else:
             value = _as_type(name, value, kinds)
@@ -164,8 +170,8 @@ def _fill(config, **defaults):
 
 def _at_least(config, least, *names):
     for name in names:
-        if not getattr(config, name) >= least:
-            raise ValueError(f"{name} must be at least {least}. Received: {name}={getattr(config, name)}")
+        if not least <= getattr(config, name) < float("inf"):
+            raise ValueError(f"{name} must be at least {least} and finite. Received: {name}={getattr(config, name)}")
 
 
 def _above(config, bound, *names):

@@ -31,7 +31,7 @@ def read_configs():
     settings = {name: {**chosen.get(name, {}), **_given(config_class)} for name, config_class in SECTIONS.items()}
     model_config = ModelConfig(n_token=UNKNOWN_VOCABULARY, **settings["model"])
     data_config = DataConfig(**settings["data"])
-    run_name = os.path.basename(os.path.normpath(data_config.data_dir))
+    run_name = os.path.basename(os.path.abspath(data_config.data_dir))
     train_config = TrainConfig(**{"model_dir": os.path.join("runs", run_name), **settings["train"]})
     return model_config, train_config, data_config
 

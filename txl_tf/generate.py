@@ -17,7 +17,7 @@ def main(argv):
         if len(argv) > 1:
             raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
         prompt = _prompt(settings.prompt, settings.prompt_file)
-        model, vocabulary = load_model(settings.model_dir), load_vocabulary(settings.model_dir)
+        model, vocabulary = _load(settings.model_dir)
         tokens = sample_tokens(model, vocabulary.encode(prompt), settings.max_new_tokens, settings.top_k, settings.temperature,
                                settings.seed, settings.mem_len)
     except (ValueError, OSError) as error:
@@ -26,13 +26,23 @@ def main(argv):
     _show(tokens, vocabulary)
 
 
+def _load(folder):
+    try:
+        return load_model(folder), load_vocabulary(folder)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"model_dir must hold a trained model and its vocabulary ({error}). Received: model_dir={folder}") from error
+
+
 def _prompt(prompt, prompt_file):
     if (prompt is None) == (prompt_file is None):
         raise ValueError("Exactly one of --prompt and --prompt_file must be given. Received: "
                          f"prompt={prompt}, prompt_file={prompt_file}")
     if prompt_file is not None:
-        with open(prompt_file, encoding="utf-8") as file:
-            prompt = file.read()
+        try:
+            with open(prompt_file, encoding="utf-8") as file:
+                prompt = file.read()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"prompt_file must be a UTF-8 file that can be read ({error}). Received: prompt_file={prompt_file}") from error
     if not prompt:
         raise ValueError(f"The prompt must not be empty. Received: prompt={prompt!r}, prompt_file={prompt_file}")
     return prompt

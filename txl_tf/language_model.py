@@ -39,7 +39,8 @@ class TransformerXLLM(keras.Model):
         backbone = TransformerXLBackbone(config, dtype=dtype, name="backbone")
         head = _head(config, backbone)
         hidden, memory = backbone.output
-        super().__init__(inputs=backbone.input, outputs=(head(hidden), memory), dtype=backbone.dtype_policy, **kwargs)
+        super().__init__(inputs=backbone.input, outputs=(head(hidden), memory), **kwargs)
+        self.dtype_policy = backbone.dtype_policy
         self.config = config
         self.backbone = backbone
         self.head = head

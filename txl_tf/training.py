@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shlex
 
 import keras
 import numpy as np
@@ -45,9 +46,8 @@ class Training:
         self.corpus = corpus
         self.folder = train_config.model_dir
         check_folder(self.folder)
-        identity = {"corpus": corpus.identity, "train_batch_size": corpus.rows("train")}
+        identity = {"corpus": corpus.identity, "train_batch_size": corpus.rows("train"), "precision": train_config.precision}
         self._check_same_run(model_config, identity)
-        os.makedirs(self.folder, exist_ok=True)
         keras.utils.set_random_seed(train_config.seed)
         self.model = TransformerXLLM(model_config, dtype=train_config.precision)
         self.optimizer = make_optimizer(train_config)
@@ -55,6 +55,7 @@ class Training:
         self.memory = self.model.initial_memory(corpus.rows("train"))
         self.step = 0
         self._restore()
+        os.makedirs(self.folder, exist_ok=True)
         corpus.vocabulary.save(os.path.join(self.folder, model_folder.VOCABULARY))
         model_folder.write_config(self.folder, {"model": dataclasses.asdict(model_config),
                                                 "train": dataclasses.asdict(train_config), **identity})
@@ -62,14 +63,14 @@ class Training:
 
     def run(self):
         """Trains to the end, evaluates, samples, says what to do next, and returns {split: {"nll", "tokens", unit}}."""
-        if self.step >= self.train_config.train_steps and os.path.exists(self._path(RESULTS)):
+        if self.step >= self.train_config.train_steps and self._results().get("step") == self.step:
             return self._say_finished()
         self._say_start()
         self.train()
-        results = {"step": self.step, **self.evaluate()}
-        with open(self._path(RESULTS), "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=2)
-        self._say_sample()
+        model = self._evaluation_model()
+        results = {"step": self.step, **self.evaluate(model)}
+        model_folder.write_json(self._path(RESULTS), results)
+        self._say_sample(model)
         self._say_next()
         return results
 
@@ -95,10 +96,10 @@ class Training:
             self.memory = self.model.initial_memory(self.corpus.rows("train"))
         return iter(self.corpus.dataset("train", self.model.config.tgt_len).skip(done))
 
-    def evaluate(self):
-        """Returns {split: {"nll": mean in nats, "tokens": number scored, unit: value}} for valid and test."""
+    def evaluate(self, model=None):
+        """Returns {split: {"nll": mean in nats, "tokens": number scored, unit: value}} for valid and test, and prints it."""
         config, results = self.train_config, {}
-        model = self._evaluation_model()
+        model = self._evaluation_model() if model is None else model
         for split in ("valid", "test"):
             nll, tokens = evaluate(model, self.corpus.dataset(split, config.eval_tgt_len), self._eval_mem_len)
             value, unit = in_unit(nll, self.corpus.vocabulary.kind)
@@ -108,9 +109,7 @@ class Training:
 
     def save(self):
         """Writes a checkpoint to resume from, and the weights where from_preset finds them."""
-        state, manager = self._checkpoint()
-        state.memory_hidden.assign(self.memory["hidden"])
-        state.memory_length.assign(self.memory["length"])
+        _, manager = self._checkpoint()
         manager.save(checkpoint_number=self.step)
         model_folder.save_model(self.model, self.folder)
 
@@ -132,19 +131,19 @@ class Training:
         """Makes some updates and returns what Progress reports of them."""
         outcome, self.memory = self._updates(batches, self.memory, tf.constant(steps))
         self.step += steps
-        return {"tokens": int(outcome["tokens"]), "nll": float(outcome["nll"]) / int(outcome["tokens"]),
-                "gradient_norm": float(outcome["gradient_norm"]),
-                "learning_rate": float(self.optimizer.learning_rate)}
+        outcome = {name: value.numpy().item() for name, value in outcome.items()}
+        return {**outcome, "nll": outcome["nll"] / outcome["tokens"]}
 
     @tf.function
     def _updates(self, batches, memory, steps):
-        outcome = {"nll": tf.constant(0.0), "tokens": tf.constant(0), "gradient_norm": tf.constant(0.0)}
+        outcome = dict.fromkeys(("nll", "gradient_norm", "learning_rate"), tf.constant(0.0)) | {"tokens": tf.constant(0)}
         for _ in tf.range(steps):
             token_ids, labels = next(batches)
+            learning_rate = tf.identity(self.optimizer.learning_rate)
             loss, norm, memory = self._update(self.model, self.optimizer, self.train_config.clip, token_ids, labels, memory)
             tokens = tf.size(labels)
             outcome = {"nll": outcome["nll"] + loss * tf.cast(tokens, tf.float32), "tokens": outcome["tokens"] + tokens,
-                       "gradient_norm": norm}
+                       "gradient_norm": norm, "learning_rate": learning_rate}
         return outcome, memory
 
     def _evaluation_model(self):
@@ -154,10 +153,14 @@ class Training:
         return evaluation_model(self.model, clamp_len=clamp_len, same_length=same_length)
 
     def _check_same_run(self, model_config, identity):
-        """Raises ValueError where the folder holds a run that this one can't go on with."""
-        stored = model_folder.read_config(self.folder, missing_ok=True)
-        if not stored:
+        """Raises ValueError where the folder holds weights that this run can't go on with."""
+        checkpoints = tf.io.gfile.glob(self._path("checkpoints/step-*.index"))
+        if not checkpoints and not os.path.exists(self._path(model_folder.WEIGHTS)):
             return
+        if not checkpoints:
+            raise ValueError(f"model_dir must be new or hold a run's checkpoints beside its {model_folder.WEIGHTS}. Received: "
+                             f"model_dir={self.folder}")
+        stored = model_folder.read_config(self.folder)
         was = {**stored["model"], **{name: stored.get(name) for name in identity}}
         now = {**json.loads(json.dumps(dataclasses.asdict(model_config))), **identity}
         other = [name for name in now if now[name] != was.get(name)]
@@ -169,22 +172,30 @@ class Training:
     def _checkpoint(self):
         """Returns (tf.train.Checkpoint of the whole state, its CheckpointManager)."""
         state = tf.train.Checkpoint(
-            model={variable.path: variable.value for variable in self.model.variables},
-            optimizer={variable.path: variable.value for variable in self.optimizer.variables},
+            model=[variable.value for variable in self.model.variables],
+            optimizer=[variable.value for variable in self.optimizer.variables],
             memory_hidden=tf.Variable(self.memory["hidden"]), memory_length=tf.Variable(self.memory["length"]))
         return state, tf.train.CheckpointManager(state, self._path("checkpoints"), max_to_keep=2, checkpoint_name="step")
 
     def _restore(self):
         state, manager = self._checkpoint()
-        if manager.latest_checkpoint is None:
+        if manager.latest_checkpoint is None and not tf.io.gfile.glob(self._path("checkpoints/step-*.index")):
             return
         try:
-            state.restore(manager.latest_checkpoint).assert_consumed()
-        except (tf.errors.OpError, AssertionError, ValueError) as error:
+            state.restore(manager.latest_checkpoint or self._path("checkpoints/checkpoint")).assert_consumed()
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
             raise ValueError("model_dir must hold a checkpoint of this model that can be read "
                              f"({str(error).splitlines()[0]}). Received: model_dir={self.folder}") from error
         self.step = int(self.optimizer.iterations)
         self.memory = {"hidden": state.memory_hidden.value(), "length": state.memory_length.value()}
+
+    def _results(self):
+        """Returns what run() wrote at the end; {} if it has not come so far."""
+        try:
+            with open(self._path(RESULTS), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return {}
 
     def _path(self, name):
         return os.path.join(self.folder, name)
@@ -198,8 +209,7 @@ class Training:
             print(f"resumes after step {self.step:,}", flush=True)
 
     def _say_finished(self):
-        with open(self._path(RESULTS), encoding="utf-8") as file:
-            results = json.load(file)
+        results = self._results()
         print(f"{self.folder} is finished: {self.step:,} of {self.train_config.train_steps:,} steps. To train longer, raise "
               "--train_steps; to begin anew, choose another --model_dir.")
         for split in ("valid", "test"):
@@ -208,18 +218,18 @@ class Training:
         self._say_next()
         return results
 
-    def _say_sample(self):
+    def _say_sample(self, model):
         token_ids, _ = next(iter(self.corpus.dataset("valid", self.train_config.eval_tgt_len)))
         context = token_ids.numpy()[0]
-        ids = generate(self._evaluation_model(), context, SAMPLE_TOKENS, seed=self.train_config.seed,
+        ids = generate(model, context, SAMPLE_TOKENS, seed=self.train_config.seed,
                        mem_len=self._eval_mem_len or None)
         decode = self.corpus.vocabulary.decode
         print(f"--- context\n{decode(context)}\n--- sample\n{decode(ids[len(context):])}\n---")
 
     def _say_next(self):
         print(f"The model lies in {self.folder}. To sample from it:\n"
-              f"  python -m txl_tf.generate --model_dir={self.folder} --prompt=\"...\"\n"
-              f"To see its curves:\n  tensorboard --logdir={self.folder}")
+              f"  python -m txl_tf.generate --model_dir={shlex.quote(self.folder)} --prompt=\"...\"\n"
+              f"To see its curves:\n  tensorboard --logdir={shlex.quote(self.folder)}")
 
 
 def update(model, optimizer, clip, token_ids, labels, memory):

@@ -47,25 +47,20 @@ class AdaptiveSoftmax(SoftmaxHead):
 
     def __init__(self, vocabulary_size, cutoffs, div_val=1, token_embedding=None, tie_projections=None, project_same_dim=True,
                  embedding_dim=None, kernel_initializer="glorot_uniform", projection_initializer="glorot_uniform", **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(vocabulary_size, token_embedding, kernel_initializer, **kwargs)
         if embedding_dim is None and token_embedding is not None:
             embedding_dim = token_embedding.embedding_dim
-        self.vocabulary_size = vocabulary_size
         self.cutoffs = tuple(cutoffs)
         self.div_val = div_val
-        self.token_embedding = token_embedding
         self.tie_projections = (False,) * (len(self.cutoffs) + 1) if tie_projections is None else tuple(tie_projections)
         self.project_same_dim = project_same_dim
         self.embedding_dim = embedding_dim
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.projection_initializer = keras.initializers.get(projection_initializer)
         self._check()
 
     def _check(self):
-        check_sizes(vocabulary_size=self.vocabulary_size, div_val=self.div_val)
-        if self.embedding_dim is not None:
-            check_sizes(embedding_dim=self.embedding_dim)
-        self.bounds = cluster_bounds(self.vocabulary_size, self.cutoffs)
+        check_sizes(div_val=self.div_val, embedding_dim=1 if self.embedding_dim is None else self.embedding_dim)
+        self.bounds = cluster_bounds(self.vocabulary_size, self.cutoffs, self.embedding_dim, self.div_val)
         if not self.cutoffs:
             raise ValueError("cutoffs must not be empty; without clusters, use FullSoftmax. Received: cutoffs=()")
         if len(self.tie_projections) != len(self.bounds):
@@ -74,26 +69,27 @@ class AdaptiveSoftmax(SoftmaxHead):
         if self.token_embedding is None and any(self.tie_projections):
             raise ValueError("tie_projections must be False for every cluster without token_embedding. Received: "
                              f"tie_projections={self.tie_projections}")
-        for name in ("vocabulary_size", "embedding_dim", "div_val") + (("cutoffs",) if self.div_val > 1 else ()):
+        for name in ("embedding_dim", "div_val", "cutoffs")[:3 if self.div_val > 1 else 2]:
             theirs = getattr(self.token_embedding, name, getattr(self, name))
             if theirs != getattr(self, name):
                 raise ValueError(f"token_embedding must have {name}={getattr(self, name)}. Received: "
                                  f"token_embedding.{name}={theirs}")
 
     def build(self, inputs_shape):
-        self.embedding_dim = inputs_shape[-1] if self.embedding_dim is None else self.embedding_dim
-        cluster_bounds(self.vocabulary_size, self.cutoffs, self.embedding_dim, self.div_val)
+        self._first_width = inputs_shape[-1] if self.embedding_dim is None else self.embedding_dim
+        cluster_bounds(self.vocabulary_size, self.cutoffs, self._first_width, self.div_val)
         if self.token_embedding is not None and not self.token_embedding.built:
             self.token_embedding.build((None, None))
         self.tables, self.projections, self.biases = [], [], []
         for index, (left, right) in enumerate(self.bounds):
             self.tables.append(self._add_table(index))
             self.projections.append(self._add_projection(index, inputs_shape[-1]))
-            self.biases.append(self.add_weight(name=f"bias_{index}", shape=(right - left,), initializer="zeros", autocast=False))
-        tails = len(self.cutoffs)
-        self.cluster_kernel = self.add_weight(name="cluster_kernel", shape=(tails, self.embedding_dim), initializer="zeros",
-                                              autocast=False)
-        self.cluster_bias = self.add_weight(name="cluster_bias", shape=(tails,), initializer="zeros", autocast=False)
+            self.biases.append(self._add_zeros(f"bias_{index}", right - left))
+        self.cluster_kernel = self._add_zeros("cluster_kernel", len(self.cutoffs), self._first_width)
+        self.cluster_bias = self._add_zeros("cluster_bias", len(self.cutoffs))
+
+    def _add_zeros(self, name, *shape):
+        return self.add_weight(name=name, shape=shape, initializer="zeros", autocast=False)
 
     def _add_table(self, index):
         if self.token_embedding is not None or (self.div_val == 1 and index > 0):
@@ -110,7 +106,7 @@ class AdaptiveSoftmax(SoftmaxHead):
                                initializer=self.projection_initializer.clone())
 
     def _width(self, index):
-        return self.embedding_dim // self.div_val ** index
+        return self._first_width // self.div_val ** index
 
     def call(self, inputs):
         head, *tails = [logits_of(features, table, bias) for features, table, bias in self._clusters(inputs)]
@@ -119,26 +115,16 @@ class AdaptiveSoftmax(SoftmaxHead):
         tails = [entry[..., None] + tf.nn.log_softmax(tail) for entry, tail in zip(entries, tails)]
         return tf.concat([head[..., :self.cutoffs[0]], *tails], axis=-1)
 
-    def top_k(self, hidden, k):
-        """Returns the log-probabilities and ids, both (B, T, k), of the k most likely next tokens, best first.
-
-        No row of V log-probabilities is made: the best k of each cluster suffice.
-        """
-        if not self.built:
-            self.build(hidden.shape)
+    def _best(self, hidden, k):
         head, *tails = self._clusters(hidden)
         head = tf.nn.log_softmax(logits_of(*head))
         entries = tf.unstack(head[..., self.cutoffs[0]:], axis=-1)
-        values, ids = _best(head[..., :self.cutoffs[0]], k, 0)
+        best = _top(head[..., :self.cutoffs[0]], k)
         for entry, tail, (left, _) in zip(entries, tails, self.bounds[1:]):
-            logits = logits_of(*tail)
-            best, their_ids = _best(logits, k, left)
-            best += (entry - tf.reduce_logsumexp(logits, axis=-1))[..., None]
-            values, ids = tf.concat([values, best], axis=-1), tf.concat([ids, their_ids], axis=-1)
-        values, places = tf.math.top_k(values, k)
-        return values, tf.gather(ids, places, batch_dims=ids.shape.rank - 1)
+            best = _better(best, entry, tail, left, k)
+        return best
 
-    def parts(self, hidden, labels):
+    def _parts(self, hidden, labels):
         head, *tails = self._clusters(hidden)
         cluster = tf.reduce_sum(tf.cast(labels[:, None] >= tf.constant(self.cutoffs), tf.int32), axis=1)
         head_labels = tf.where(cluster > 0, self.cutoffs[0] + cluster - 1, labels)
@@ -152,11 +138,16 @@ class AdaptiveSoftmax(SoftmaxHead):
         return parts
 
     def _clusters(self, hidden):
-        """Returns (features, table, bias) of each cluster; the head's table and bias go on with the tails' entries."""
+        """Returns (features, table, bias) of each cluster.
+
+        The head's table goes on with the tails' entries, then with rows of probability 0 up to a multiple of 32 rows, which
+        makes the products faster.
+        """
         tables, projections = self._shared_tables(), self._shared_projections()
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]
-        tables[0] = tf.concat([tables[0], self.cluster_kernel], axis=0)
-        biases[0] = tf.concat([biases[0], self.cluster_bias], axis=0)
+        filling = -(self.cutoffs[0] + len(self.cutoffs)) % 32
+        tables[0] = tf.concat([tables[0], self.cluster_kernel, tf.zeros((filling, self._first_width))], axis=0)
+        biases[0] = tf.concat([biases[0], self.cluster_bias, tf.fill((filling,), -1e30)], axis=0)
         features = [project(hidden, projection, self.compute_dtype) for projection in projections]
         return list(zip(features, tables, biases))
 
@@ -174,18 +165,30 @@ class AdaptiveSoftmax(SoftmaxHead):
     def get_config(self):
         return {
             **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
             "cutoffs": self.cutoffs,
             "div_val": self.div_val,
-            "token_embedding": self.token_embedding and keras.saving.serialize_keras_object(self.token_embedding),
             "tie_projections": self.tie_projections,
             "project_same_dim": self.project_same_dim,
             "embedding_dim": self.embedding_dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "projection_initializer": keras.initializers.serialize(self.projection_initializer),
         }
 
 
-def _best(scores, k, first_id):
-    values, ids = tf.math.top_k(scores, min(k, scores.shape[-1]))
-    return values, ids + first_id
+def _better(best, entry, tail, first_id, k):
+    """Returns the best (values, ids), each (..., k), of those found and a tail with log-probability entry (...)."""
+    values, ids = best
+
+    def merged():
+        logits = logits_of(*tail)
+        theirs, their_ids = _top(logits, k)
+        theirs += (entry - tf.reduce_logsumexp(logits, axis=-1))[..., None]
+        every, places = _top(tf.concat([values, theirs], axis=-1), k)
+        return every, tf.gather(tf.concat([ids, their_ids + first_id], axis=-1), places, batch_dims=ids.shape.rank - 1)
+
+    if values.shape[-1] < k:
+        return merged()
+    return tf.cond(tf.reduce_any(entry > values[..., -1]), merged, lambda: (values, ids))  # no token is likelier than its tail
+
+
+def _top(scores, k):
+    return tf.math.top_k(scores, min(k, scores.shape[-1]))

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-CHUNK_FLOATS = 2 ** 24  # logits that one chunk of tokens may have, unless the gradient of the table is larger anyway
+CHUNK_FLOATS = 2 ** 23  # logits that one chunk of tokens may have, unless the table has more weights anyway
 TAIL_CHUNK = 64  # most tokens of a chunk in a tail cluster, where a segment has few
-SMALL_VOCABULARY = 4096  # worked whole when the number of tokens is unknown
+TAIL_SHARE = 16  # a tail's chunk is at most this part of all tokens
+SMALL_VOCABULARY = 1024  # rows up to which all logits are made at once
 
 
 class Span(NamedTuple):
@@ -21,8 +22,9 @@ class Span(NamedTuple):
 def all_tokens(features, table):
     """Returns the Span of every token, or None where all logits are so few that one step over the whole is best.
 
-    This is the one place with the rule. Whole: at most CHUNK_FLOATS logits, or at most SMALL_VOCABULARY rows where the
-    number of tokens is unknown. Else a chunk has CHUNK_FLOATS logits, or as many as the table has weights if these are more.
+    This is the one place with the rule. Whole: at most SMALL_VOCABULARY rows, or at most CHUNK_FLOATS logits where the number
+    of tokens is known. Else a chunk has CHUNK_FLOATS logits, or as many as the table has weights if these are more (its
+    gradient takes that memory anyway), and a multiple of 128 tokens, which matrix units like.
 
     Args:
         features: (tokens, width).
@@ -30,14 +32,19 @@ def all_tokens(features, table):
     """
     rows, width = table.shape
     tokens = _length(features)
-    if (rows * tokens <= CHUNK_FLOATS) if isinstance(tokens, int) else rows <= SMALL_VOCABULARY:
+    if rows <= SMALL_VOCABULARY or (isinstance(tokens, int) and rows * tokens <= CHUNK_FLOATS):
         return None
-    return Span(tf.range(tokens), 0, tokens, _smallest(tokens, max(CHUNK_FLOATS // rows, width)))
+    limit = max(CHUNK_FLOATS // rows, width)
+    return Span(tf.range(tokens), 0, tokens, _smallest(tokens, limit - limit % 128 or limit))
 
 
 def tail_tokens(order, start, count, table):
     """Returns the Span of order[start:start + count], the tokens of a tail cluster with the table (rows, width)."""
-    return Span(order, start, count, _smallest(_length(order), TAIL_CHUNK, max(CHUNK_FLOATS // table.shape[0], 1)))
+    limit = max(min(TAIL_CHUNK, CHUNK_FLOATS // table.shape[0]), 1)
+    tokens = _length(order)
+    if isinstance(tokens, int):
+        limit = min(limit, max(tokens // TAIL_SHARE, 16))
+    return Span(order, start, count, _smallest(tokens, limit))
 
 
 def chunked_nll(features, table, bias, labels, span):
@@ -116,7 +123,7 @@ def _nll(features, table, bias, labels, span):
 
 
 def _nll_and_gradients(features, table, bias, labels, weights, span):
-    """Returns nll, the gradients of features, table and bias for weights / scale, and scale (float16 would lose small weights)."""
+    """Returns nll, the gradients of features, table and bias for weights / scale, and scale: float16 would lose small weights."""
     kernel = tf.cast(table, features.dtype)
     scale = tf.math.maximum(tf.reduce_max(tf.abs(weights)), 1e-30)
     weights = weights / scale
@@ -173,5 +180,5 @@ def _length(tensor):
     return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
 
 
-def _smallest(tokens, *limits):
-    return min(tokens, *limits) if isinstance(tokens, int) else tf.minimum(tokens, min(limits))
+def _smallest(tokens, limit):
+    return min(tokens, limit) if isinstance(tokens, int) else tf.minimum(tokens, limit)

@@ -27,7 +27,7 @@ class FullSoftmax(SoftmaxHead):
         (B, T, V) float32, log-probabilities in nats.
 
     Raises:
-        ValueError: if token_embedding has another vocabulary or more than one table.
+        ValueError: if vocabulary_size is below 1, or token_embedding has another vocabulary or more than one table.
 
     Example:
         embedding = AdaptiveEmbedding(256, 64)
@@ -36,13 +36,7 @@ class FullSoftmax(SoftmaxHead):
     """
 
     def __init__(self, vocabulary_size, token_embedding=None, kernel_initializer="glorot_uniform", **kwargs):
-        super().__init__(**kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.token_embedding = token_embedding
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        if token_embedding is not None and token_embedding.vocabulary_size != vocabulary_size:
-            raise ValueError(f"token_embedding must have {vocabulary_size} tokens. Received: "
-                             f"token_embedding.vocabulary_size={token_embedding.vocabulary_size}")
+        super().__init__(vocabulary_size, token_embedding, kernel_initializer, **kwargs)
         if token_embedding is not None and len(token_embedding.bounds) > 1:
             raise ValueError("token_embedding must have one table; with more, use AdaptiveSoftmax. Received: "
                              f"token_embedding.cutoffs={token_embedding.cutoffs}, "
@@ -60,15 +54,12 @@ class FullSoftmax(SoftmaxHead):
     def call(self, inputs):
         return tf.nn.log_softmax(logits_of(*self._cluster(inputs)))
 
-    def top_k(self, hidden, k):
-        """Returns the log-probabilities and ids, both (B, T, k), of the k most likely next tokens, best first."""
-        if not self.built:
-            self.build(hidden.shape)
+    def _best(self, hidden, k):
         logits = logits_of(*self._cluster(hidden))
         best, ids = tf.math.top_k(logits, k)
         return best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True), ids
 
-    def parts(self, hidden, labels):
+    def _parts(self, hidden, labels):
         features, table, bias = self._cluster(hidden)
         return [((features, table, bias, labels), all_tokens(features, table))]
 
@@ -79,11 +70,3 @@ class FullSoftmax(SoftmaxHead):
             table, projection = self.token_embedding.tables[0], self.token_embedding.projections[0]
         features = project(hidden, projection, self.compute_dtype)
         return features, tf.convert_to_tensor(table), tf.convert_to_tensor(self.bias)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "token_embedding": self.token_embedding and keras.saving.serialize_keras_object(self.token_embedding),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

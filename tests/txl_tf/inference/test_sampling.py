@@ -1,0 +1,149 @@
+"""Sampling: the prompt is read once, seeds, greedy choice, top-k, batches and bad arguments."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from testing.tiny_model import N_TOKEN, tiny_model, tiny_tokens
+from txl_tf.inference.sampling import draw, generate, sample_tokens
+
+PROMPT = tiny_tokens(2, 9)
+
+
+def reads_of(model):
+    """Returns a list that grows by the token ids (B, T) of every segment that the model reads from now on."""
+    reads, embedding = [], model.backbone.token_embedding
+    call = embedding.call
+
+    def recorder(token_ids):
+        tf.py_function(lambda ids: reads.append(ids.numpy()), [token_ids], [])
+        return call(token_ids)
+
+    embedding.call = recorder
+    return reads
+
+
+def test_the_prompt_is_read_once_in_segments_and_every_sampled_token_but_the_last_once():
+    model = tiny_model(tgt_len=4)
+    reads = reads_of(model)
+    outputs = generate(model, PROMPT, 5, seed=1)
+    assert [ids.shape for ids in reads] == [(2, 4), (2, 4), (2, 1)] + [(2, 1)] * 4
+    np.testing.assert_array_equal(np.concatenate(reads, axis=1), outputs[:, :-1])
+
+
+def test_output_begins_with_the_prompt_and_has_its_rank():
+    model = tiny_model()
+    outputs = generate(model, PROMPT, 3, seed=1)
+    assert outputs.shape == (2, 12) and outputs.dtype == np.int32
+    np.testing.assert_array_equal(outputs[:, :9], PROMPT)
+    assert (0 <= outputs).all() and (outputs < N_TOKEN).all()
+    flat = generate(model, PROMPT[0], 3, top_k=1)
+    assert flat.shape == (12,)
+    np.testing.assert_array_equal(flat, generate(model, PROMPT[:1], 3, top_k=1)[0])
+
+
+def test_a_list_and_one_token_will_do_as_prompt():
+    model = tiny_model()
+    assert generate(model, [3], 1, seed=1).tolist()[:1] == [3]
+    np.testing.assert_array_equal(generate(model, [[1, 2], [3, 4]], 2, seed=1)[:, :2], [[1, 2], [3, 4]])
+
+
+def test_seeds():
+    model = tiny_model()
+    first, again, other = (generate(model, PROMPT, 15, seed=seed) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    assert (generate(model, PROMPT, 15) != generate(model, PROMPT, 15)).any()
+    assert (first[0, 9:] != first[1, 9:]).any()
+
+
+@pytest.mark.parametrize("greedy", [{"top_k": 1}, {"temperature": 0}, {"temperature": 0.0, "top_k": 0}])
+def test_greedy_equals_the_argmax_of_the_whole_prefix(greedy):
+    model = tiny_model(tgt_len=4)
+    outputs = generate(model, PROMPT, 8, mem_len=20, **greedy)
+    for length in range(9, 17):
+        log_probs, _ = model.log_probs(outputs[:, :length], model.initial_memory(2, mem_len=20))
+        np.testing.assert_array_equal(outputs[:, length], np.argmax(log_probs[:, -1], axis=-1))
+
+
+def test_greedy_batches_equal_each_prompt_alone():
+    model = tiny_model()
+    together = generate(model, PROMPT, 8, top_k=1)
+    for prompt, outputs in zip(PROMPT, together):
+        np.testing.assert_array_equal(generate(model, prompt, 8, top_k=1), outputs)
+
+
+def test_the_memory_holds_mem_len_tokens_and_the_models_number_by_default():
+    model = tiny_model(mem_len=6)
+    np.testing.assert_array_equal(generate(model, PROMPT, 8, top_k=1), generate(model, PROMPT, 8, top_k=1, mem_len=6))
+    lengths = {}
+    for mem_len in (None, 2):
+        model, sizes = tiny_model(mem_len=6), []
+        initial = model.initial_memory
+        model.initial_memory = lambda rows, slots=None: sizes.append(initial(rows, slots)["hidden"].shape[2]) or initial(rows, slots)
+        generate(model, PROMPT, 1, seed=1, mem_len=mem_len)
+        lengths[mem_len] = sizes
+    assert lengths == {None: [6], 2: [2]}
+
+
+def test_a_model_trained_without_memory_remembers_a_segment():
+    model = tiny_model(mem_len=0, tgt_len=4)
+    outputs = generate(model, PROMPT, 5, top_k=1)
+    np.testing.assert_array_equal(outputs, generate(model, PROMPT, 5, top_k=1, mem_len=4))
+    np.testing.assert_array_equal(generate(model, PROMPT, 2, top_k=1, mem_len=0)[:, :9], PROMPT)
+
+
+def draws(log_probs, top_k, temperature, count=400):
+    """Returns the tokens of many draws from the same distribution (V,)."""
+    many = tf.constant(np.tile(log_probs, (count, 1)).astype(np.float32))
+    return draw(many, top_k, temperature, tf.constant([3, 4], tf.int64)).numpy()
+
+
+def test_top_k_limits_the_choice_and_renormalises():
+    probabilities = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
+    tokens = draws(np.log(probabilities), top_k=2, temperature=1.0, count=4000)
+    assert set(tokens) == {1, 3}
+    assert (tokens == 1).mean() == pytest.approx(0.4 / 0.65, abs=0.03)
+    for everything in (0, 5, 40):
+        counts = np.bincount(draws(np.log(probabilities), everything, 1.0, 4000), minlength=5) / 4000
+        np.testing.assert_allclose(counts, probabilities, atol=0.03)
+
+
+def test_temperature_sharpens_and_flattens():
+    probabilities = np.array([0.2, 0.8])
+    for temperature in (0.5, 2.0):
+        powers = probabilities ** (1 / temperature)
+        share = (draws(np.log(probabilities), 0, temperature, 4000) == 1).mean()
+        assert share == pytest.approx(powers[1] / powers.sum(), abs=0.03)
+
+
+def test_rows_with_the_same_prompt_are_drawn_apart():
+    outputs = generate(tiny_model(), np.tile(PROMPT[:1], (6, 1)), 10, top_k=0, temperature=3.0, seed=1)
+    assert len({tuple(row) for row in outputs}) == 6
+
+
+def test_tokens_come_one_after_another():
+    model = tiny_model()
+    tokens = list(sample_tokens(model, PROMPT, 4, seed=2))
+    assert [token.shape for token in tokens] == [(2,)] * 4
+    np.testing.assert_array_equal(np.stack(tokens, axis=1), generate(model, PROMPT, 4, seed=2)[:, 9:])
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_low_precision_samples_too(dtype):
+    assert generate(tiny_model(dtype), PROMPT, 3, seed=1).shape == (2, 12)
+
+
+@pytest.mark.parametrize("name, value", [
+    ("prompt_ids", []), ("prompt_ids", [[]]), ("prompt_ids", np.zeros((0, 3), int)), ("prompt_ids", 3), ("prompt_ids", "text"),
+    ("prompt_ids", [0.5]), ("prompt_ids", [[[1]]]), ("prompt_ids", [N_TOKEN]), ("prompt_ids", [0, -1]),
+    ("max_new_tokens", 0), ("max_new_tokens", -1), ("top_k", -1),
+    ("temperature", -0.1), ("temperature", float("nan")), ("mem_len", -1),
+])
+def test_bad_arguments_are_refused_by_name_before_anything_is_read(name, value):
+    model = tiny_model()
+    reads = reads_of(model)
+    for method in (generate, lambda *args, **kwargs: list(sample_tokens(*args, **kwargs))):
+        with pytest.raises(ValueError, match=f"{name} must .* Received: "):
+            method(model, **{"prompt_ids": PROMPT, "max_new_tokens": 2, name: value})
+    assert not reads

@@ -1,0 +1,91 @@
+"""A block: attention and feed-forward, each with residual and layer normalisation after it."""
+
+import numpy as np
+import pytest
+
+from testing.relative_attention_oracle import relative_attention
+from testing.test_case import TestCase, random_array
+from testing.tiny_model import randomize
+from txl_tf.layers.transformer_block import TransformerXLBlock
+
+SIZES = {"num_heads": 3, "head_dim": 5, "inner_dim": 14}
+
+
+def made(width=12, **settings):
+    """Returns a built block with random weights."""
+    block = TransformerXLBlock(**SIZES, **settings)
+    block.build((None, None, width))
+    return randomize(block)
+
+
+class TransformerXLBlockTest(TestCase):
+    def test_layer(self):
+        self.run_layer_test(
+            TransformerXLBlock,
+            init_kwargs={**SIZES, "dropout": 0.1, "attention_dropout": 0.2, "layer_norm_epsilon": 1e-5,
+                         "kernel_initializer": "he_normal", "attention": "relative"},
+            call_kwargs={"inputs": random_array(2, 4, 12), "memory": random_array(2, 3, 12, seed=1)},
+            expected_shape=(2, 4, 12),
+            expected_trainable_weights=7 + 2 + 4 + 2,
+            expected_parameters=5 * 12 * 15 + 2 * 15 + 2 * 12 + 12 * 14 + 14 + 14 * 12 + 12 + 2 * 12)
+
+    def test_segments(self):
+        self.run_segment_test(TransformerXLBlock, SIZES, width=12)
+
+
+def layer_norm(hidden, norm):
+    """Returns hidden normalised in float64 over its last axis with the weights of a LayerNormalization."""
+    centred = hidden - hidden.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt((centred ** 2).mean(-1, keepdims=True) + norm.epsilon)
+    return scaled * np.asarray(norm.gamma) + np.asarray(norm.beta)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 0.3])
+def test_equals_its_formula(epsilon):
+    block, inputs, memory = made(layer_norm_epsilon=epsilon), random_array(2, 4, 12), random_array(2, 3, 12, seed=1)
+    attended, weights = relative_attention(block.attention_layer, inputs, memory)
+    hidden = layer_norm(inputs + attended, block.attention_norm)
+    inner, outer = block.feed_forward.inner, block.feed_forward.outer
+    fed = np.maximum(hidden @ np.asarray(inner.kernel) + np.asarray(inner.bias), 0) @ np.asarray(outer.kernel)
+    expected = layer_norm(hidden + fed + np.asarray(outer.bias), block.feed_forward_norm)
+    outputs, given_weights = block(inputs, memory=memory, return_attention_scores=True)
+    np.testing.assert_allclose(outputs, expected, 1e-4, 1e-4)
+    np.testing.assert_allclose(given_weights, weights, 1e-4, 1e-5)
+
+
+def test_mask_and_positions_reach_the_attention():
+    block, inputs = made(), random_array(2, 4, 12)
+    plain = block(inputs).numpy()
+    assert np.any(block(inputs, attention_mask=np.eye(4, dtype=bool)).numpy() != plain)
+    assert np.any(block(inputs, position_embedding=random_array(4, 12)).numpy() != plain)
+
+
+def test_dropout_follows_attention_before_the_residual():
+    block, inputs = made(dropout=0.5), random_array(4, 20, 12)
+    for norm in (block.attention_norm, block.feed_forward_norm):
+        norm.call = lambda hidden, **_: hidden
+    block.feed_forward.call = lambda hidden, training=None: 0.0 * hidden
+    attended = block.attention_layer(inputs).numpy()
+    added = block(inputs, training=True).numpy() - inputs
+    dropped = np.abs(added) < 1e-6
+    np.testing.assert_allclose(added, np.where(dropped, 0.0, 2 * attended), 1e-3, 1e-5)
+    assert 0.4 < dropped.mean() < 0.6
+
+
+def test_attention_dropout_is_a_rate_of_its_own():
+    inputs = random_array(2, 9, 12)
+    for settings, drops in (({"attention_dropout": 0.5}, True), ({"dropout": 0.5}, False)):
+        block = made(**settings)
+        trained = block.attention_layer(inputs, training=True).numpy()
+        assert np.any(trained != block.attention_layer(inputs).numpy()) == drops
+        np.testing.assert_array_equal(block(inputs), made()(inputs))
+
+
+@pytest.mark.parametrize("settings, message", [
+    ({"attention": "nearest"}, "attention must be one of .*relative.* Received: attention=nearest"),
+    ({"num_heads": 0}, "num_heads must be at least 1. Received: num_heads=0"),
+    ({"inner_dim": 0}, "inner_dim must be at least 1. Received: inner_dim=0"),
+])
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerXLBlock(**{**SIZES, **settings})
