@@ -21,7 +21,7 @@ class TransformerXLBackbone(keras.Model):
         dtype: Keras dtype policy or its name, such as "mixed_bfloat16"; None: the global one.
 
     Call arguments:
-        inputs: (token_ids, memory): (B, T) integers, and {"hidden": (B, L, M, D), "length": (B,) int32}. M may differ from
+        inputs: tensors (token_ids, memory): (B, T) int32, and {"hidden": (B, L, M, D), "length": (B,) int32}. M may differ from
             config.mem_len.
 
     Returns:

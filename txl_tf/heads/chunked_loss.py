@@ -156,8 +156,8 @@ class _Chunk(NamedTuple):
 def _chunk(step, features, labels, span):
     first = span.start + step * span.chunk
     begin = tf.minimum(first, _length(features) - span.chunk)
-    rows = tf.slice(span.rows, [begin], [span.chunk])
     position = begin + tf.range(span.chunk)
+    rows = tf.gather(span.rows, position)  # not tf.slice, whose begin XLA takes for a constant: it would compile for each count
     inside = (position >= first) & (position < span.start + span.count)
     return _Chunk(rows, inside, tf.gather(features, rows), tf.where(inside, tf.gather(labels, rows), 0))
 

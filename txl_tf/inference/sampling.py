@@ -1,5 +1,6 @@
 """Sampling of text: the prompt is read once, then one token at a time is drawn and fed."""
 
+import numbers
 import secrets
 
 import numpy as np
@@ -32,7 +33,8 @@ def generate(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=
 
 def sample_tokens(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None):
     """Yields (B,) int32 sampled tokens, one time step after another; the arguments are those of `generate`."""
-    prompt = np.atleast_2d(np.asarray(prompt_ids))
+    prompt = np.asarray(prompt_ids)
+    prompt = prompt[None] if prompt.ndim == 1 else prompt
     _check(prompt, model.config.n_token, max_new_tokens, top_k, temperature, mem_len)
     seed = secrets.randbits(31) if seed is None else seed
     if mem_len is None:
@@ -41,39 +43,48 @@ def sample_tokens(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, 
 
 
 def _sample(model, prompt, max_new_tokens, top_k, temperature, seed, mem_len):
+    size = 1 if temperature == 0 else min(top_k or model.config.n_token, model.config.n_token)
     memory = model.initial_memory(prompt.shape[0], mem_len)
     for start in range(0, prompt.shape[1], model.config.tgt_len):
-        log_probs, memory = _read(model, prompt[:, start:start + model.config.tgt_len], memory)
+        log_probs, ids, memory = _read(model, prompt[:, start:start + model.config.tgt_len], memory, size)
     for index in range(max_new_tokens):
-        tokens = draw(log_probs, top_k, temperature, tf.constant((seed, index), tf.int64))
+        tokens = draw(log_probs, ids, temperature, tf.constant((seed, index), tf.int64))
         yield tokens.numpy()
         if index + 1 < max_new_tokens:
-            log_probs, memory = _read(model, tokens[:, None], memory)
+            log_probs, ids, memory = _read(model, tokens[:, None], memory, size)
 
 
 @tf.function(reduce_retracing=True)
-def _read(model, token_ids, memory):
-    """Returns the log-probabilities (B, V) of the next token and the memory."""
+def _read(model, token_ids, memory, size):
+    """Returns the log-probabilities and ids, both (B, size), of the likeliest next tokens, best first, and the memory."""
     hidden, memory = model.backbone((token_ids, memory))
-    return model.head.log_probs(hidden[:, -1:])[:, 0], memory
+    log_probs, ids = model.head.top_k(hidden[:, -1:], size)
+    return log_probs[:, 0], ids[:, 0], memory
 
 
-def draw(log_probs, top_k, temperature, seed):
-    """Returns (B,) int32 tokens drawn from log-probabilities (B, V); seed is (2,) integers."""
-    if temperature == 0 or top_k == 1:
-        return tf.argmax(log_probs, axis=-1, output_type=tf.int32)
-    size = log_probs.shape[-1]
-    values, ids = tf.math.top_k(log_probs, min(top_k or size, size))
-    choice = tf.random.stateless_categorical(values / temperature, 1, seed, dtype=tf.int32)
+def draw(log_probs, ids, temperature, seed):
+    """Returns (B,) int32 tokens drawn from candidates.
+
+    Args:
+        log_probs: (B, k), best first; they need not sum to one.
+        ids: (B, k) int32, the candidates' tokens.
+        temperature: divides the log-probabilities; 0: take the first.
+        seed: (2,) integers.
+    """
+    if temperature == 0 or ids.shape[-1] == 1:
+        return ids[:, 0]
+    choice = tf.random.stateless_categorical(log_probs / temperature, 1, seed, dtype=tf.int32)
     return tf.gather(ids, choice, batch_dims=1)[:, 0]
 
 
 def _check(prompt, n_token, max_new_tokens, top_k, temperature, mem_len):
-    if prompt.ndim != 2 or prompt.shape[1] < 1 or not np.issubdtype(prompt.dtype, np.integer):
-        raise ValueError("prompt_ids must be integers of shape (B, P) or (P,) with P at least 1. Received: "
+    if prompt.ndim != 2 or prompt.size < 1 or not np.issubdtype(prompt.dtype, np.integer):
+        raise ValueError("prompt_ids must be integers of shape (B, P) or (P,), at least one. Received: "
                          f"shape={prompt.shape}, dtype={prompt.dtype}")
     if prompt.min() < 0 or prompt.max() >= n_token:
         raise ValueError(f"prompt_ids must lie between 0 and {n_token - 1}. Received: {prompt.min()} .. {prompt.max()}")
+    if not isinstance(max_new_tokens, numbers.Integral):
+        raise ValueError(f"max_new_tokens must be an integer. Received: max_new_tokens={max_new_tokens}")
     for name, value, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 0), ("temperature", temperature, 0),
                                ("mem_len", 0 if mem_len is None else mem_len, 0)):
         if not value >= least:

@@ -96,7 +96,16 @@ def test_a_model_trained_without_memory_remembers_a_segment():
 def draws(log_probs, top_k, temperature, count=400):
     """Returns the tokens of many draws from the same distribution (V,)."""
     many = tf.constant(np.tile(log_probs, (count, 1)).astype(np.float32))
-    return draw(many, top_k, temperature, tf.constant([3, 4], tf.int64)).numpy()
+    candidates, ids = tf.math.top_k(many, min(top_k or 99, len(log_probs)))
+    return draw(candidates, ids, temperature, tf.constant([3, 4], tf.int64)).numpy()
+
+
+def test_every_sampled_token_is_among_the_likeliest_k():
+    model = tiny_model()
+    ids = model.generate(tiny_tokens(4, 3), 12, top_k=3, seed=5, mem_len=20)
+    log_probs, _ = model.log_probs(ids, model.initial_memory(4, mem_len=20))
+    ranks = (log_probs.numpy()[:, 2:-1] > np.take_along_axis(log_probs.numpy()[:, 2:-1], ids[:, 3:, None], axis=-1)).sum(axis=-1)
+    assert ranks.max() == 2 and ranks.min() == 0
 
 
 def test_top_k_limits_the_choice_and_renormalises():
