@@ -5,7 +5,7 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from absl import app
+from absl import app, logging
 
 from data_utils import prepare_corpus
 from txl_tf.flags import define_flags, read_configs
@@ -14,6 +14,7 @@ from txl_tf.training import Training, check_folder
 
 
 def main(argv):
+    logging.set_verbosity(logging.WARNING)
     try:
         if len(argv) > 1:
             raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
@@ -24,7 +25,10 @@ def main(argv):
         run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus)
     except (ValueError, OSError) as error:
         sys.exit(f"train_gpu.py: {error}")
-    run.run()
+    try:
+        run.run()
+    except KeyboardInterrupt:
+        sys.exit(f"train_gpu.py: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")
 
 
 if __name__ == "__main__":

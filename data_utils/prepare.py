@@ -147,9 +147,9 @@ def _finished_entry(data_dir, split, origin):
 def _define_flags():
     flags.DEFINE_string("dataset", "stdlib", f"One of {', '.join(sorted(DATASETS))}.")
     flags.DEFINE_string("data_dir", None, "Folder to write to; for text also the folder of the text.", required=True)
-    flags.DEFINE_integer("train_batch_size", 16, "Rows of a batch of the train split.")
-    flags.DEFINE_integer("eval_batch_size", 8, "Rows of a batch of the valid and test splits.")
-    flags.DEFINE_integer("tgt_len", 128, "Tokens of a segment.")
+    flags.DEFINE_integer("train_batch_size", 32, "Rows of a batch of the train split.")
+    flags.DEFINE_integer("eval_batch_size", 16, "Rows of a batch of the valid and test splits.")
+    flags.DEFINE_integer("tgt_len", 64, "Tokens of a segment.")
 
 
 def _main(argv):

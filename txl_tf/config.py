@@ -24,15 +24,15 @@ class ModelConfig:
 
     n_token: int = setting(dataclasses.MISSING, "vocabulary size V")
     n_layer: int = setting(4, "layers L")
-    d_model: int = setting(256, "width D of the hidden states")
+    d_model: int = setting(192, "width D of the hidden states")
     d_embed: int | None = setting(None, "width of the embedding table's rows; unset: d_model")
-    n_head: int = setting(4, "attention heads N")
+    n_head: int = setting(3, "attention heads N")
     d_head: int | None = setting(None, "width H of a head; unset: d_model / n_head")
     d_inner: int | None = setting(None, "hidden width of the feed-forward layer; unset: 4 x d_model")
     dropout: float = setting(0.0, "dropout rate of embeddings, positions, attention and feed-forward outputs")
     dropatt: float = setting(0.0, "dropout rate of the attention weights")
-    tgt_len: int = setting(128, "tokens T of a training segment")
-    mem_len: int = setting(128, "slots M of the memory in training")
+    tgt_len: int = setting(64, "tokens T of a training segment")
+    mem_len: int = setting(64, "slots M of the memory in training")
     same_length: bool = setting(False, "give every query mem_len + 1 keys instead of all earlier ones")
     clamp_len: int = setting(-1, "largest distance with a position of its own; 0 or less: no limit")
     untie_r: bool = setting(False, "give every layer its own biases u and v")
@@ -75,14 +75,14 @@ class TrainConfig:
     """
 
     train_steps: int = setting(2000, "weight updates in all")
-    learning_rate: float = setting(1e-3, "highest learning rate")
+    learning_rate: float = setting(3e-3, "highest learning rate")
     warmup_steps: int = setting(100, "updates over which the learning rate rises linearly from 0")
     min_lr_ratio: float = setting(0.004, "learning rate at the end as a share of the highest (cosine decay)")
     clip: float = setting(0.25, "largest global norm of the gradients")
     model_dir: str = setting("runs/txl", "folder of the run: configuration, vocabulary, weights, checkpoints, TensorBoard; unset on "
                              "the command line: runs/NAME for a data_dir of that name")
     iterations: int = setting(50, "updates between two progress reports")
-    save_steps: int = setting(500, "updates between two checkpoints")
+    save_steps: int = setting(250, "updates between two checkpoints")
     seed: int = setting(1, "seed of the initial weights, of dropout and of the sample")
     precision: str = setting("float32", f"arithmetic of the layers, one of {', '.join(PRECISIONS)}")
     jit_compile: bool = setting(False, "compile the training step with XLA")
@@ -119,7 +119,7 @@ class DataConfig:
 
     dataset: str | None = setting(None, "name in data_utils.datasets.DATASETS; unset: text with data_dir, stdlib without")
     data_dir: str | None = setting(None, "folder of train.txt, valid.txt and test.txt; unset: a folder for stdlib is made")
-    train_batch_size: int = setting(16, "rows B of a training batch")
+    train_batch_size: int = setting(32, "rows B of a training batch")
     eval_batch_size: int = setting(16, "rows B of an evaluation batch")
 
     def __post_init__(self):

@@ -5,13 +5,14 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from txl_tf.inference.sampling import sample_tokens
 from txl_tf.model_folder import load_model, load_vocabulary
 
 
 def main(argv):
+    logging.set_verbosity(logging.WARNING)
     settings = flags.FLAGS
     try:
         if len(argv) > 1:
