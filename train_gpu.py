@@ -27,6 +27,8 @@ def main(argv):
         sys.exit(f"train_gpu.py: {error}")
     try:
         run.run()
+    except FloatingPointError as error:
+        sys.exit(f"train_gpu.py: {error}")
     except KeyboardInterrupt:
         sys.exit(f"train_gpu.py: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")
 

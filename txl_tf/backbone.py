@@ -104,6 +104,9 @@ class _VisibleKeys(keras.layers.Layer):
         super().__init__(**kwargs)
         self.same_length = same_length
 
+    def get_config(self):
+        return {**super().get_config(), "same_length": self.same_length}
+
     def call(self, token_ids, memory):
         return visible_keys(tf.shape(token_ids)[1], tf.shape(memory["hidden"])[2], memory["length"], self.same_length)
 
@@ -116,7 +119,11 @@ class _Positions(keras.layers.Layer):
         super().__init__(**kwargs)
         self.width = width
         self.clamp_len = clamp_len
+        self.dropout = dropout
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width, "clamp_len": self.clamp_len, "dropout": self.dropout}
 
     def call(self, token_ids, memory, training=None):
         key_len = tf.shape(memory["hidden"])[2] + tf.shape(token_ids)[1]

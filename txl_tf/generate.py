@@ -23,8 +23,11 @@ def main(argv):
                                settings.seed, settings.mem_len)
     except (ValueError, OSError) as error:
         sys.exit(f"txl_tf.generate: {error}")
-    print(prompt, end="", flush=True)
-    _show(tokens, vocabulary)
+    try:
+        print(prompt, end="", flush=True)
+        _show(tokens, vocabulary)
+    except (BrokenPipeError, KeyboardInterrupt):  # the reader, or the user, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _load(folder):

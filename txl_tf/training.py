@@ -49,13 +49,20 @@ class Training:
         identity = {"corpus": corpus.identity, "train_batch_size": corpus.rows("train"), "precision": train_config.precision}
         self._check_same_run(model_config, identity)
         keras.utils.set_random_seed(train_config.seed)
-        self.model = TransformerXLLM(model_config, dtype=train_config.precision)
         self.optimizer = make_optimizer(train_config)
-        self.optimizer.build(self.model.trainable_variables)
+        try:
+            self.model = TransformerXLLM(model_config, dtype=train_config.precision)
+            self.optimizer.build(self.model.trainable_variables)
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError("The model must fit into memory. Received: n_layer={n_layer}, d_model={d_model}, d_inner={d_inner}".format(
+                **dataclasses.asdict(model_config))) from error
         self.memory = self.model.initial_memory(corpus.rows("train"))
         self.step = 0
         self._restore()
-        os.makedirs(self.folder, exist_ok=True)
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"model_dir must be a folder that can be written ({error}). Received: model_dir={self.folder}") from error
         corpus.vocabulary.save(os.path.join(self.folder, model_folder.VOCABULARY))
         model_folder.write_config(self.folder, {"model": dataclasses.asdict(model_config),
                                                 "train": dataclasses.asdict(train_config), **identity})
@@ -63,19 +70,25 @@ class Training:
 
     def run(self):
         """Trains to the end, evaluates, samples, says what to do next, and returns {split: {"nll", "tokens", unit}}."""
-        if self.step >= self.train_config.train_steps and self._results().get("step") == self.step:
+        results, settings = self._results(), self._evaluation_settings()
+        if self.step >= self.train_config.train_steps and (results.get("step"), results.get("settings")) == (self.step, settings):
             return self._say_finished()
         self._say_start()
         self.train()
+        model_folder.save_model(self.model, self.folder)  # a run killed right after its last checkpoint has older weights there
         model = self._evaluation_model()
-        results = {"step": self.step, **self.evaluate(model)}
+        results = {"step": self.step, "settings": settings, **self.evaluate(model)}
         model_folder.write_json(self._path(RESULTS), results)
         self._say_sample(model)
         self._say_next()
         return results
 
     def train(self):
-        """Makes the updates that are left."""
+        """Makes the updates that are left.
+
+        Raises:
+            FloatingPointError: if the loss or its gradient is not finite; the checkpoints before that stay as they are.
+        """
         config = self.train_config
         progress = Progress(self._path("tensorboard"), config.train_steps, self.corpus.vocabulary.kind)
         batches = None
@@ -83,11 +96,20 @@ class Training:
             if batches is None or self.step % self._steps_an_epoch == 0:
                 batches = self._batches()
             steps = self._steps_to_next_stop()
-            progress.report(step=self.step + steps, steps=steps, **self._advance(batches, steps))
+            outcome = self._advance(batches, steps)
+            progress.report(step=self.step, steps=steps, **outcome)
+            self._check_finite(outcome)
             if self.step % config.save_steps == 0 or self.step == config.train_steps:
                 self.save()
                 progress.restart_clock()
         progress.end_line()
+
+    def _check_finite(self, outcome):
+        if not np.isfinite([outcome["nll"], outcome["gradient_norm"]]).all():
+            raise FloatingPointError(
+                f"The loss and its gradient must be finite; a lower learning_rate or clip may keep them so, and the last checkpoint "
+                f"in {self.folder} is from before. Received: loss={outcome['nll']}, gradient_norm={outcome['gradient_norm']} up to "
+                f"step {self.step}, learning_rate={self.train_config.learning_rate}")
 
     def _batches(self):
         """Returns an iterator of the training batches that are left of this pass over the data."""
@@ -146,11 +168,15 @@ class Training:
                        "gradient_norm": norm, "learning_rate": learning_rate}
         return outcome, memory
 
-    def _evaluation_model(self):
+    def _evaluation_settings(self):
         config, model = self.train_config, self.model.config
-        clamp_len = model.clamp_len if config.eval_clamp_len is None else config.eval_clamp_len
-        same_length = model.same_length if config.eval_same_length is None else config.eval_same_length
-        return evaluation_model(self.model, clamp_len=clamp_len, same_length=same_length)
+        return {"tgt_len": config.eval_tgt_len, "mem_len": self._eval_mem_len,
+                "clamp_len": model.clamp_len if config.eval_clamp_len is None else config.eval_clamp_len,
+                "same_length": model.same_length if config.eval_same_length is None else config.eval_same_length}
+
+    def _evaluation_model(self):
+        settings = self._evaluation_settings()
+        return evaluation_model(self.model, clamp_len=settings["clamp_len"], same_length=settings["same_length"])
 
     def _check_same_run(self, model_config, identity):
         """Raises ValueError where the folder holds weights that this run can't go on with."""
@@ -193,8 +219,10 @@ class Training:
         """Returns what run() wrote at the end; {} if it has not come so far."""
         try:
             with open(self._path(RESULTS), encoding="utf-8") as file:
-                return json.load(file)
-        except (OSError, ValueError):
+                results = json.load(file)
+            complete = all(isinstance(results[split]["nll"], float) and results[split]["tokens"] for split in ("valid", "test"))
+            return results if complete else {}
+        except (OSError, ValueError, KeyError, TypeError):
             return {}
 
     def _path(self, name):
@@ -214,7 +242,7 @@ class Training:
               "--train_steps; to begin anew, choose another --model_dir.")
         for split in ("valid", "test"):
             value, unit = in_unit(results[split]["nll"], self.corpus.vocabulary.kind)
-            print(f"{split}: {value:.3f} {unit} over {results[split]['tokens']:,} tokens")
+            print(f"{split}: {value:.3f} {unit} over {results[split]['tokens']:,} tokens (memory {self._eval_mem_len})")
         self._say_next()
         return results
 

@@ -35,7 +35,7 @@ def sample_tokens(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, 
     """Yields (B,) int32 sampled tokens, one time step after another; the arguments are those of `generate`."""
     prompt = np.asarray(prompt_ids)
     prompt = prompt[None] if prompt.ndim == 1 else prompt
-    _check(prompt, model.config.n_token, max_new_tokens, top_k, temperature, mem_len)
+    _check(prompt, model.config.n_token, max_new_tokens, top_k, temperature, seed, mem_len)
     seed = secrets.randbits(31) if seed is None else seed
     if mem_len is None:
         mem_len = model.config.mem_len or model.config.tgt_len
@@ -73,18 +73,21 @@ def draw(log_probs, ids, temperature, seed):
     """
     if temperature == 0 or ids.shape[-1] == 1:
         return ids[:, 0]
-    choice = tf.random.stateless_categorical(log_probs / temperature, 1, seed, dtype=tf.int32)
+    below_best = (log_probs - log_probs[:, :1]) / max(temperature, 1e-30)  # the best is 0, however low the temperature
+    choice = tf.random.stateless_categorical(below_best, 1, seed, dtype=tf.int32)
     return tf.gather(ids, choice, batch_dims=1)[:, 0]
 
 
-def _check(prompt, n_token, max_new_tokens, top_k, temperature, mem_len):
+def _check(prompt, n_token, max_new_tokens, top_k, temperature, seed, mem_len):
     if prompt.ndim != 2 or prompt.size < 1 or not np.issubdtype(prompt.dtype, np.integer):
         raise ValueError("prompt_ids must be integers of shape (B, P) or (P,), at least one. Received: "
                          f"shape={prompt.shape}, dtype={prompt.dtype}")
     if prompt.min() < 0 or prompt.max() >= n_token:
         raise ValueError(f"prompt_ids must lie between 0 and {n_token - 1}. Received: {prompt.min()} .. {prompt.max()}")
-    if not isinstance(max_new_tokens, numbers.Integral):
-        raise ValueError(f"max_new_tokens must be an integer. Received: max_new_tokens={max_new_tokens}")
+    for name, value in (("max_new_tokens", max_new_tokens), ("top_k", top_k), ("seed", seed), ("mem_len", mem_len)):
+        optional = name in ("seed", "mem_len")
+        if not (isinstance(value, numbers.Integral) or (optional and value is None)) or abs(value or 0) >= 2 ** 63:
+            raise ValueError(f"{name} must be an integer of 64 bits. Received: {name}={value}")
     for name, value, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 0), ("temperature", temperature, 0),
                                ("mem_len", 0 if mem_len is None else mem_len, 0)):
         if not value >= least:
