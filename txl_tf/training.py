@@ -54,8 +54,8 @@ class Training:
             self.model = TransformerXLLM(model_config, dtype=train_config.precision)
             self.optimizer.build(self.model.trainable_variables)
         except tf.errors.ResourceExhaustedError as error:
-            raise ValueError("The model must fit into memory. Received: n_layer={n_layer}, d_model={d_model}, d_inner={d_inner}".format(
-                **dataclasses.asdict(model_config))) from error
+            raise ValueError(f"The model must fit into memory. Received: n_layer={model_config.n_layer}, "
+                             f"d_model={model_config.d_model}, d_inner={model_config.d_inner}") from error
         self.memory = self.model.initial_memory(corpus.rows("train"))
         self.step = 0
         self._restore()

@@ -126,6 +126,12 @@ def test_temperature_sharpens_and_flattens():
         assert share == pytest.approx(powers[1] / powers.sum(), abs=0.03)
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-42])
+def test_a_very_low_temperature_takes_the_likeliest(temperature):
+    greedy = generate(tiny_model(), PROMPT, 6, temperature=0)
+    np.testing.assert_array_equal(generate(tiny_model(), PROMPT, 6, temperature=temperature, seed=1), greedy)
+
+
 def test_rows_with_the_same_prompt_are_drawn_apart():
     outputs = generate(tiny_model(), np.tile(PROMPT[:1], (6, 1)), 10, top_k=0, temperature=3.0, seed=1)
     assert len({tuple(row) for row in outputs}) == 6
@@ -148,6 +154,7 @@ def test_low_precision_samples_too(dtype):
     ("prompt_ids", [0.5]), ("prompt_ids", [[[1]]]), ("prompt_ids", [N_TOKEN]), ("prompt_ids", [0, -1]),
     ("max_new_tokens", 0), ("max_new_tokens", -1), ("top_k", -1),
     ("temperature", -0.1), ("temperature", float("nan")), ("mem_len", -1),
+    ("max_new_tokens", 2.5), ("top_k", 2.5), ("mem_len", 2.5), ("seed", 1.5), ("seed", 2 ** 63), ("seed", "1"),
 ])
 def test_bad_arguments_are_refused_by_name_before_anything_is_read(name, value):
     model = tiny_model()

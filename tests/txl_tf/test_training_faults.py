@@ -1,0 +1,96 @@
+"""What may go wrong late in a run: a loss that is not finite, a kill between two files, results that fit no longer."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import txl_tf.training
+from data_utils import prepare_corpus
+from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.model_folder import WEIGHTS, load_model
+from txl_tf.training import RESULTS, Training
+
+MODEL = ModelConfig(n_token=256, n_layer=1, d_model=16, n_head=2, d_inner=16, tgt_len=8, mem_len=7)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for split, size in (("train", 73), ("valid", 47), ("test", 21)):
+        (folder / f"{split}.txt").write_bytes((b"abcdefg hij " * size)[:size])
+    return prepare_corpus("text", folder, 2, 2, 8)
+
+
+def a_run(folder, corpus, **changes):
+    settings = dict(model_dir=str(folder), train_steps=6, warmup_steps=0, iterations=1, save_steps=3, eval_tgt_len=8)
+    return Training(MODEL, TrainConfig(**settings | changes), corpus)
+
+
+def weights_of(model):
+    return np.concatenate([variable.numpy().ravel() for variable in model.trainable_variables])
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_checkpoint_before(corpus, tmp_path):
+    run = a_run(tmp_path, corpus, train_steps=3)
+    run.train()
+    before = weights_of(run.model)
+    run = a_run(tmp_path, corpus)
+    run.model.trainable_variables[0].assign(np.full(run.model.trainable_variables[0].shape, np.nan))
+    with pytest.raises(FloatingPointError, match="finite.*Received: loss=nan.*learning_rate="):
+        run.run()
+    assert not (tmp_path / RESULTS).exists()
+    np.testing.assert_array_equal(weights_of(load_model(str(tmp_path))), before)
+    np.testing.assert_array_equal(weights_of(a_run(tmp_path, corpus).model), before)
+
+
+@pytest.mark.parametrize("what_is_there", ["older weights", "none"])
+def test_weights_lost_behind_the_last_checkpoint_are_written_by_the_next_run(corpus, tmp_path, what_is_there, capsys):
+    run = a_run(tmp_path, corpus)
+    older = None
+    for _ in range(2):
+        older = (tmp_path / WEIGHTS).read_bytes() if (tmp_path / WEIGHTS).exists() else older
+        a_run(tmp_path, corpus, train_steps=3 if older is None else 6).train()
+    if what_is_there == "none":
+        (tmp_path / WEIGHTS).unlink()
+    else:
+        (tmp_path / WEIGHTS).write_bytes(older)
+    run = a_run(tmp_path, corpus)
+    run.run()
+    np.testing.assert_array_equal(weights_of(load_model(str(tmp_path))), weights_of(run.model))
+    assert "valid:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ['{"step": 6}', "[]", '{"step": 6, "valid": 1, "test": 2}'])
+def test_results_that_are_none_are_made_again(corpus, tmp_path, content):
+    results = a_run(tmp_path, corpus).run()
+    (tmp_path / RESULTS).write_text(content)
+    assert a_run(tmp_path, corpus).run() == results
+    assert json.loads((tmp_path / RESULTS).read_text()) == results
+
+
+def test_a_finished_run_is_evaluated_anew_with_other_settings(corpus, tmp_path, capsys):
+    first = a_run(tmp_path, corpus).run()
+    other = a_run(tmp_path, corpus, eval_mem_len=2).run()
+    assert other["valid"]["nll"] != first["valid"]["nll"]
+    assert "(memory 2)" in capsys.readouterr().out
+    again = a_run(tmp_path, corpus, eval_mem_len=2)
+    assert again.run() == other
+    output = capsys.readouterr().out
+    assert "is finished" in output and "(memory 2)" in output
+
+
+def test_a_folder_that_cannot_be_made_is_refused_by_name(corpus):
+    with pytest.raises(ValueError, match="model_dir must be a folder that can be written.*Received: model_dir=/proc/no/such"):
+        a_run("/proc/no/such", corpus)
+
+
+def test_a_model_beyond_memory_is_refused_by_name(corpus, tmp_path, monkeypatch):
+    def exhausted(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory")
+
+    monkeypatch.setattr(txl_tf.training, "TransformerXLLM", exhausted)
+    with pytest.raises(ValueError, match="must fit into memory.*Received: n_layer=1, d_model=16, d_inner=16"):
+        a_run(tmp_path / "run", corpus)
+    assert not (tmp_path / "run").exists()
