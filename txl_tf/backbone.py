@@ -135,5 +135,8 @@ class _Positions(keras.layers.Layer):
 class _NextMemory(keras.layers.Layer):
     """The memory after a segment."""
 
+    def get_config(self):
+        return super().get_config()
+
     def call(self, memory, layer_inputs):
         return next_memory(memory, layer_inputs)

@@ -72,10 +72,12 @@ class Training:
         """Trains to the end, evaluates, samples, says what to do next, and returns {split: {"nll", "tokens", unit}}."""
         results, settings = self._results(), self._evaluation_settings()
         if self.step >= self.train_config.train_steps and (results.get("step"), results.get("settings")) == (self.step, settings):
-            return self._say_finished()
+            return self._say_finished(results)
         self._say_start()
-        self.train()
-        model_folder.save_model(self.model, self.folder)  # a run killed right after its last checkpoint has older weights there
+        if self.step < self.train_config.train_steps:
+            self.train()
+        else:  # it was killed after its last checkpoint, perhaps before it wrote the weights too
+            model_folder.save_model(self.model, self.folder)
         model = self._evaluation_model()
         results = {"step": self.step, "settings": settings, **self.evaluate(model)}
         model_folder.write_json(self._path(RESULTS), results)
@@ -236,8 +238,7 @@ class Training:
         if self.step:
             print(f"resumes after step {self.step:,}", flush=True)
 
-    def _say_finished(self):
-        results = self._results()
+    def _say_finished(self, results):
         print(f"{self.folder} is finished: {self.step:,} of {self.train_config.train_steps:,} steps. To train longer, raise "
               "--train_steps; to begin anew, choose another --model_dir.")
         for split in ("valid", "test"):

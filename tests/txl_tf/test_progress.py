@@ -5,9 +5,9 @@ import math
 import sys
 
 import pytest
-import tensorflow as tf
 
 import txl_tf.progress
+from testing.summaries import summaries
 from txl_tf.progress import Progress
 
 REPORT = {"steps": 50, "tokens": 102_400, "nll": 2 * math.log(2), "gradient_norm": 0.9, "learning_rate": 1e-3}
@@ -26,16 +26,6 @@ class Terminal(io.StringIO):
 
     def isatty(self):
         return True
-
-
-def summaries(folder):
-    """Returns {(tag, step): value} of the event files below a folder."""
-    found = {}
-    for path in folder.rglob("*tfevents*"):
-        for record in tf.data.TFRecordDataset(str(path)):
-            event = tf.compat.v1.Event.FromString(record.numpy())
-            found.update({(value.tag, event.step): float(tf.make_ndarray(value.tensor)) for value in event.summary.value})
-    return found
 
 
 def test_a_line_a_report(tmp_path, clock, capsys):

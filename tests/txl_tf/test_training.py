@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import txl_tf.training
 from data_utils import load_vocabulary, prepare_corpus
+from testing.summaries import summaries
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import load_model
@@ -91,16 +92,6 @@ def assert_same_state(run, expected):
 def snapshot(folder):
     """Returns the content of every file below a folder."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def summaries(folder):
-    """Returns {(tag, step): value} of the event files below a folder."""
-    found = {}
-    for path in folder.rglob("*tfevents*"):
-        for record in tf.data.TFRecordDataset(str(path)):
-            event = tf.compat.v1.Event.FromString(record.numpy())
-            found.update({(value.tag, event.step): float(tf.make_ndarray(value.tensor)) for value in event.summary.value})
-    return found
 
 
 def refusal(*arguments):
