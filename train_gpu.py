@@ -1,5 +1,6 @@
 """Trains, evaluates and samples a Transformer-XL: `python train_gpu.py`, with --help for all settings."""
 
+import dataclasses
 import os
 import sys
 
@@ -20,14 +21,13 @@ def main(argv):
             raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
         model_config, train_config, data_config = read_configs()
         check_folder(train_config.model_dir)
-        corpus = prepare_corpus(data_config.dataset, data_config.data_dir, data_config.train_batch_size,
-                                data_config.eval_batch_size, model_config.tgt_len)
+        corpus = prepare_corpus(tgt_len=model_config.tgt_len, **dataclasses.asdict(data_config))
         run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus)
     except (ValueError, OSError) as error:
         sys.exit(f"train_gpu.py: {error}")
     try:
         run.run()
-    except FloatingPointError as error:
+    except (FloatingPointError, OSError) as error:
         sys.exit(f"train_gpu.py: {error}")
     except KeyboardInterrupt:
         sys.exit(f"train_gpu.py: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")

@@ -10,19 +10,23 @@
 import importlib
 
 _HOMES = {
-    "ByteVocabulary": "vocabulary",
+    "ByteVocabulary": "byte_vocabulary",
+    "CharVocabulary": "char_vocabulary",
     "Corpus": "corpus",
     "DATASETS": "datasets",
+    "SubwordVocabulary": "subword_vocabulary",
     "VOCABULARIES": "vocabulary",
+    "WordVocabulary": "word_vocabulary",
     "load_vocabulary": "vocabulary",
     "prepare_corpus": "prepare",
+    "random_lengths": "input_pipeline",
 }
 
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name):
-    """Imports a public name on first use, so that a vocabulary needs no TensorFlow."""
+    """Imports a public name on first use, so that `python -m data_utils.prepare` runs one copy of prepare."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,30 +2,37 @@
 
 import hashlib
 import json
-from pathlib import Path
+import os
+
+import numpy as np
+import tensorflow as tf
 
 from data_utils.input_pipeline import segment_dataset
 from data_utils.vocabulary import load_vocabulary
 
 MANIFEST = "corpus.json"
 VOCABULARY = "vocabulary.json"
-FORMAT = 1  # raised when the same text and settings would give other files
+FORMAT = 2  # raised when the same text and settings would give other files
+_BLOCK = 1 << 23  # bytes
 
 
 class Corpus:
     """What `data_utils.prepare` made in a folder: the vocabulary and the segments of every split.
 
-    The folder's manifest, corpus.json, is written last, so a folder that has one is complete.
+    The folder's manifest, corpus.json, is written last, so a folder that has one is complete. It says what was made
+    from what. A split is one stream of tokens, or several: with shuffled shards each shard and shuffle is one.
 
     Args:
-        data_dir: the prepared folder.
+        data_dir: the prepared folder, here or at any address that tf.io.gfile opens, such as gs://bucket/corpus.
 
     Attributes:
         vocabulary: turns text into ids and back.
         n_token: V, the number of different ids.
+        cutoffs: the adaptive softmax's customary cutoffs for the dataset, () if there are none.
         splits: the names of the splits.
-        identity: hex sha256 over the texts and how they became tokens: equal for equal tokens, wherever, whenever and in
-            however many rows they were prepared. A resumed run compares it.
+        num_hosts: files a stream is written to, one for each host that trains on it.
+        identity: hex sha256 over the texts and how they became tokens: equal for equal tokens in equal order, wherever,
+            whenever and in however many rows they were prepared. A resumed run compares it.
 
     Raises:
         FileNotFoundError: the folder was not prepared, or one of its files is gone.
@@ -38,59 +45,98 @@ class Corpus:
     """
 
     def __init__(self, data_dir):
-        self.data_dir = Path(data_dir)
+        self.data_dir = str(data_dir)
         manifest = read_manifest(self.data_dir)
         self._entries = manifest["splits"]
         self.splits = tuple(self._entries)
         self.identity = manifest_identity(manifest)
-        for entry in self._entries.values():
-            self._check_record_file(entry)
-        self.vocabulary = load_vocabulary(self.data_dir / VOCABULARY)
+        self.cutoffs = tuple(manifest["cutoffs"])
+        self.num_hosts = manifest["num_hosts"]
+        for split in self.splits:
+            for file in split_files(self._entries[split]):
+                self._check_record_file(file)
+        self.vocabulary = load_vocabulary(os.path.join(self.data_dir, VOCABULARY))
+        if self.vocabulary.sha256() != manifest["vocabulary"]["sha256"]:
+            raise ValueError(f"Expected {VOCABULARY} in --data_dir to be the one that {MANIFEST} names. "
+                             f"Received: data_dir={self.data_dir}")
         self.n_token = self.vocabulary.n_token
 
-    def dataset(self, split, tgt_len, drop_remainder=False):
+    def dataset(self, split, tgt_len, drop_remainder=False, host=None):
         """Returns the segments of a split in text order as a tf.data.Dataset of (token_ids, labels).
 
         Args:
             split: "train", "valid" or "test".
-            tgt_len: T, tokens of a segment; any number, whatever the folder was prepared with.
-            drop_remainder: whether to leave out the last segment when it is shorter than T.
+            tgt_len: T, tokens of a segment; any number, whatever the folder was prepared with. Or the lengths of the
+                segments one after the other, such as `data_utils.random_lengths` gives.
+            drop_remainder: whether to leave out the last segment of a stream when it is shorter than T.
+            host: number of the host whose rows are read, below num_hosts; None: the rows of all hosts, in order.
 
         Returns:
-            int32 (B, T) and (B, T); row b goes on from batch to batch, labels are the inputs one token later.
+            int32 (B, T) and (B, T); row b goes on from batch to batch, labels are the inputs one token later. B are the
+            rows of the split, or of one host.
 
         Raises:
-            ValueError: no such split, or no segment of that length.
+            ValueError: no such split or host, or no segment of that length.
         """
         if self.n_segments(split, tgt_len, drop_remainder) == 0:
             raise ValueError(
-                f"Expected --tgt_len of at most {self._labels_per_row(split)}, the labels of a row of the {split} "
+                f"Expected --tgt_len of at most {max(self._labels_per_row(split))}, the labels of a row of the {split} "
                 f"split. Received: tgt_len={tgt_len}"
             )
-        return segment_dataset(self.record_file(split), self.rows(split), tgt_len, drop_remainder)
+        if host is not None and not 0 <= host < self.num_hosts:
+            raise ValueError(f"Expected a host below {self.num_hosts}. Received: host={host}")
+        hosts = range(self.num_hosts) if host is None else [host]
+        parts = [[os.path.join(self.data_dir, stream["files"][number]["file"]) for number in hosts]
+                 for stream in self._entry(split)["streams"]]
+        rows = self.rows(split) // self.num_hosts * len(hosts)
+        return segment_dataset(parts, rows, self._entry(split)["dtype"], tgt_len, drop_remainder)
 
     def rows(self, split):
-        """Returns B, the rows of a batch of the split."""
+        """Returns B, the rows of a batch of the split, of all hosts together."""
         return self._entry(split)["rows"]
 
     def n_tokens(self, split):
-        """Returns the tokens of the split's text, those included that are left out so that rows have one length."""
-        return self._entry(split)["n_tokens"]
+        """Returns the tokens of the split, those included that are left out so that rows have one length."""
+        return sum(stream["n_tokens"] for stream in self._entry(split)["streams"])
 
-    def n_labels(self, split):
-        """Returns the tokens of the split that are predicted: every one of a row but its first."""
-        return self.rows(split) * self._labels_per_row(split)
+    def n_left_out(self, split):
+        """Returns the tokens of the split that are left out so that rows have one length."""
+        return sum(stream["n_tokens"] % self.rows(split) for stream in self._entry(split)["streams"])
+
+    def n_unknown(self, split):
+        """Returns how many tokens of the split are the unknown symbol because the vocabulary lacks them."""
+        return self._entry(split)["n_unknown"]
+
+    def n_labels(self, split, tgt_len=None, drop_remainder=False):
+        """Returns the tokens of the split that are predicted: every one of a row but its first.
+
+        With drop_remainder, those of whole segments alone, where tgt_len is that of `dataset`.
+        """
+        labels = self._labels_per_row(split)
+        return self.rows(split) * sum(_whole_segments(row, tgt_len)[1] if drop_remainder else row for row in labels)
 
     def n_segments(self, split, tgt_len, drop_remainder=False):
         """Returns the number of batches of `dataset` with the same arguments."""
-        if tgt_len < 1:
+        if np.size(tgt_len) == 0 or np.min(tgt_len) < 1:
             raise ValueError(f"Expected --tgt_len of at least 1. Received: tgt_len={tgt_len}")
-        whole, rest = divmod(self._labels_per_row(split), tgt_len)
-        return whole + (rest > 0 and not drop_remainder)
+        count = 0
+        for row in self._labels_per_row(split):
+            segments, labels = _whole_segments(row, tgt_len)
+            count += segments + (labels < row and not drop_remainder)
+        return count
 
-    def record_file(self, split):
-        """Returns the path of the split's TFRecord file."""
-        return self.data_dir / self._entry(split)["file"]
+    def check(self):
+        """Reads all record files and raises ValueError, which names the file, if one is not what was written."""
+        for split in self.splits:
+            for file in split_files(self._entries[split]):
+                self._check_record_file(file)
+                if _sha256(os.path.join(self.data_dir, file["file"])) != file["sha256"]:
+                    raise ValueError(f"Expected {file['file']} in --data_dir to be as it was written; preparing the folder "
+                                     f"again mends it. Received: data_dir={self.data_dir}")
+
+    def record_files(self, split):
+        """Returns the paths of the split's TFRecord files."""
+        return [os.path.join(self.data_dir, file["file"]) for file in split_files(self._entry(split))]
 
     def _entry(self, split):
         if split not in self._entries:
@@ -98,19 +144,31 @@ class Corpus:
         return self._entries[split]
 
     def _labels_per_row(self, split):
-        return self.n_tokens(split) // self.rows(split) - 1
+        """Returns the labels of a row of each stream."""
+        return [stream["n_tokens"] // self.rows(split) - 1 for stream in self._entry(split)["streams"]]
 
-    def _check_record_file(self, entry):
-        path = self.data_dir / entry["file"]
-        if not path.is_file():
+    def _check_record_file(self, file):
+        path = os.path.join(self.data_dir, file["file"])
+        if not tf.io.gfile.exists(path):
             raise FileNotFoundError(
-                f"Expected {entry['file']} in --data_dir, which {MANIFEST} names. Received: data_dir={self.data_dir}"
+                f"Expected {file['file']} in --data_dir, which {MANIFEST} names. Received: data_dir={self.data_dir}"
             )
-        if path.stat().st_size != entry["size"]:
+        size = tf.io.gfile.stat(path).length
+        if size != file["size"]:
             raise ValueError(
-                f"Expected {entry['file']} in --data_dir to have {entry['size']} bytes, as {MANIFEST} says, "
-                f"not {path.stat().st_size}. Received: data_dir={self.data_dir}"
+                f"Expected {file['file']} in --data_dir to have {file['size']} bytes, as {MANIFEST} says, "
+                f"not {size}. Received: data_dir={self.data_dir}"
             )
+
+
+def split_files(entry):
+    """Returns the manifest's entries of all files of a split's entry, stream by stream."""
+    return [file for stream in entry["streams"] for file in stream["files"]]
+
+
+def sealed(content):
+    """Returns the manifest of a content: with a digest of it, so that damage is noticed."""
+    return {**content, "sha256": _digest(content)}
 
 
 def read_manifest(data_dir):
@@ -118,25 +176,48 @@ def read_manifest(data_dir):
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: it is not JSON or has another format than this code writes.
+        ValueError: it is not JSON, has another format than this code writes, or is damaged.
     """
-    path = Path(data_dir, MANIFEST)
-    if not path.is_file():
+    path = os.path.join(str(data_dir), MANIFEST)
+    if not tf.io.gfile.exists(path):
         raise FileNotFoundError(
             f"Expected --data_dir to be a folder that data_utils.prepare has finished, with {MANIFEST} in it. "
             f"Received: data_dir={data_dir}"
         )
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        with tf.io.gfile.GFile(path, "rb") as file:
+            manifest = json.loads(file.read().decode("utf-8"))
     except ValueError as error:
         raise ValueError(f"Expected JSON in {MANIFEST} of --data_dir. Received: data_dir={data_dir}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"Expected format {FORMAT} in {MANIFEST} of --data_dir. Received: data_dir={data_dir}")
+    digest = manifest.pop("sha256", None)
+    if digest != _digest(manifest):
+        raise ValueError(f"Expected {MANIFEST} of --data_dir as it was written. Received: data_dir={data_dir}")
     return manifest
 
 
 def manifest_identity(manifest):
-    """Returns the hex sha256 over what decides the tokens: dataset, vocabulary, and every split's text."""
-    splits = {split: [entry["text_sha256"], entry["vocabulary"]] for split, entry in manifest["splits"].items()}
-    content = json.dumps([manifest["format"], manifest["dataset"], splits], sort_keys=True)
-    return hashlib.sha256(content.encode("utf-8")).hexdigest()
+    """Returns the hex sha256 over what decides the tokens and their order: dataset, vocabulary, texts, passes, shuffles."""
+    splits = {split: [entry["made_from"]["text"], entry["made_from"]["order"]] for split, entry in manifest["splits"].items()}
+    return _digest([manifest["format"], manifest["dataset"], manifest["vocabulary"]["sha256"], splits])
+
+
+def _digest(content):
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def _sha256(path):
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _whole_segments(labels, tgt_len):
+    """Returns how many whole segments there are in a row of so many labels, and the labels in them."""
+    stops = np.cumsum(tgt_len)
+    turns, rest = divmod(labels, int(stops[-1]))
+    segments = int(np.searchsorted(stops, rest, side="right"))
+    return turns * len(stops) + segments, labels - rest + (int(stops[segments - 1]) if segments else 0)

@@ -117,14 +117,28 @@ class DataConfig:
         ValueError: if a value can't be used; the sentence names the field and what was received.
     """
 
-    dataset: str | None = setting(None, "name in data_utils.datasets.DATASETS; unset: text with data_dir, stdlib without")
-    data_dir: str | None = setting(None, "folder of train.txt, valid.txt and test.txt; unset: a folder for stdlib is made")
+    dataset: str | None = setting(None, "name in data_utils.datasets.DATASETS, or tfds:NAME; unset: text with data_dir, stdlib without")
+    data_dir: str | None = setting(None, "folder of the text and of what is made of it; unset: data/DATASET")
     train_batch_size: int = setting(32, "rows B of a training batch")
     eval_batch_size: int = setting(16, "rows B of an evaluation batch")
+    train_files: str | None = setting(None, "text of the train split elsewhere: paths or patterns, .gz and gs:// too, comma-separated")
+    valid_files: str | None = setting(None, "text of the valid split elsewhere")
+    test_files: str | None = setting(None, "text of the test split elsewhere")
+    tfds_splits: str | None = setting(None, "the splits of tfds:NAME, such as train[:90%],train[90%:95%],train[95%:]")
+    vocabulary: str | None = setting(None, "kind of the vocabulary: byte, char, word or subword; unset: that of the dataset")
+    vocab_file: str | None = setting(None, "a vocabulary that exists: list of words, SentencePiece .model, vocabulary.json, cache.pkl")
+    vocab_size: int | None = setting(None, "ids of a vocabulary that is made: at most (word, char), exactly (subword)")
+    min_freq: int | None = setting(None, "how often a word or character must occur to be in the vocabulary")
+    lower_case: bool | None = setting(None, "whether words are lower-cased; unset: as the dataset has it")
+    num_passes: int = setting(1, "passes over the train split in its records, from random places if there are several")
+    num_shuffle: int = setting(4, "shuffles of each shard of lm1b in its records")
+    shuffle_shards: bool = setting(False, "whether the shards of lm1b come in random order")
+    shuffle_seed: int = setting(123456, "seed of passes and shuffles")
+    num_procs: int = setting(2, "threads that prepare text")
 
     def __post_init__(self):
         _set_types(self)
-        _at_least(self, 1, "train_batch_size", "eval_batch_size")
+        _at_least(self, 1, "train_batch_size", "eval_batch_size", "num_passes", "num_shuffle", "num_procs")
         _fill(self, dataset="text" if self.data_dir else "stdlib")
         _fill(self, data_dir=f"data/{self.dataset}")
 

@@ -12,14 +12,14 @@ _ENWIK8_BASE = {
                   mem_len=512),
     "train": dict(learning_rate=2.5e-4, warmup_steps=0, train_steps=400_000, min_lr_ratio=0.004, eval_tgt_len=80,
                   eval_mem_len=2100, eval_clamp_len=820, eval_same_length=True),
-    "data": dict(train_batch_size=24, eval_batch_size=10),
+    "data": dict(dataset="enwik8", train_batch_size=24, eval_batch_size=10),
 }
 _ENWIK8_LARGE = {
     "model": dict(n_layer=24, d_model=1024, d_embed=1024, n_head=8, d_head=128, d_inner=3072, dropout=0.15, dropatt=0.15,
                   tgt_len=768, mem_len=768, proj_init_std=0.02),
     "train": dict(learning_rate=2.5e-4, warmup_steps=4_000, train_steps=400_000, min_lr_ratio=0.01, eval_tgt_len=128,
                   eval_mem_len=3800, eval_clamp_len=1000, eval_same_length=True),
-    "data": dict(train_batch_size=64, eval_batch_size=16),
+    "data": dict(dataset="enwik8", train_batch_size=64, eval_batch_size=16),
 }
 _WT103 = dict(cutoffs=(20_000, 40_000, 200_000), untie_r=True, proj_share_all_but_first=True, proj_same_dim=True)
 _WT103_BASE = {
@@ -27,14 +27,14 @@ _WT103_BASE = {
                   mem_len=150, **_WT103),
     "train": dict(learning_rate=2.5e-4, warmup_steps=0, train_steps=400_000, min_lr_ratio=0.004, eval_tgt_len=64,
                   eval_mem_len=640, eval_clamp_len=400, eval_same_length=True),
-    "data": dict(train_batch_size=60, eval_batch_size=10),
+    "data": dict(dataset="wt103", train_batch_size=60, eval_batch_size=10),
 }
 _WT103_LARGE = {
     "model": dict(n_layer=18, d_model=1024, d_embed=1024, n_head=16, d_head=64, d_inner=4096, dropout=0.2, dropatt=0.2, tgt_len=384,
                   mem_len=384, div_val=4, init_std=0.005, proj_init_std=0.005, **_WT103),
     "train": dict(learning_rate=2.5e-4, warmup_steps=16_000, train_steps=4_000_000, min_lr_ratio=0.01, eval_tgt_len=128,
                   eval_mem_len=1600, eval_clamp_len=1000, eval_same_length=True),
-    "data": dict(train_batch_size=128, eval_batch_size=8),
+    "data": dict(dataset="wt103", train_batch_size=128, eval_batch_size=8),
 }
 _LM1B = dict(cutoffs=(60_000, 100_000, 640_000), div_val=4, untie_r=True, proj_share_all_but_first=False, proj_same_dim=False,
              tgt_len=32, mem_len=32)
@@ -42,20 +42,20 @@ _LM1B_EVALUATION = dict(eval_tgt_len=32, eval_mem_len=128, eval_clamp_len=-1, ev
 _LM1B_BASE = {  # 20 layers and d_inner 6144 are the author's word, 8 heads and the schedule a choice: the paper's are unpublished
     "model": dict(n_layer=20, d_model=1024, d_embed=1024, n_head=8, d_head=128, d_inner=6144, dropout=0.0, dropatt=0.0, **_LM1B),
     "train": dict(learning_rate=2.5e-4, warmup_steps=20_000, train_steps=500_000, min_lr_ratio=0.0, **_LM1B_EVALUATION),
-    "data": dict(train_batch_size=224, eval_batch_size=8),
+    "data": dict(dataset="lm1b", train_batch_size=224, eval_batch_size=8),
 }
 _LM1B_LARGE = {
     "model": dict(n_layer=24, d_model=1280, d_embed=1280, n_head=16, d_head=80, d_inner=8192, dropout=0.05, dropatt=0.05,
                   init_std=0.005, proj_init_std=0.005, **_LM1B),
     "train": dict(learning_rate=1e-4, warmup_steps=30_000, train_steps=1_200_000, min_lr_ratio=0.01, **_LM1B_EVALUATION),
-    "data": dict(train_batch_size=512, eval_batch_size=8),
+    "data": dict(dataset="lm1b", train_batch_size=512, eval_batch_size=8),
 }
 
 PRESETS = {
     "enwik8_base": _ENWIK8_BASE,
     "enwik8_large": _ENWIK8_LARGE,
-    "text8_base": _ENWIK8_BASE,
-    "text8_large": _ENWIK8_LARGE,
+    "text8_base": {**_ENWIK8_BASE, "data": {**_ENWIK8_BASE["data"], "dataset": "text8"}},
+    "text8_large": {**_ENWIK8_LARGE, "data": {**_ENWIK8_LARGE["data"], "dataset": "text8"}},
     "wt103_base": _WT103_BASE,
     "wt103_large": _WT103_LARGE,
     "lm1b_base": _LM1B_BASE,

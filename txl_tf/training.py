@@ -30,8 +30,8 @@ class Training:
     Args:
         model_config: a ModelConfig.
         train_config: a TrainConfig.
-        corpus: the data, an object with vocabulary, identity, rows(split), n_segments(split, tgt_len) and
-            dataset(split, tgt_len), which gives (token_ids, labels) of (B, T).
+        corpus: the data, an object with vocabulary, identity, rows(split), n_segments(split, tgt_len), check(), which raises
+            ValueError where files are damaged, and dataset(split, tgt_len), which gives (token_ids, labels) of (B, T).
 
     Raises:
         ValueError: if the folder can't be written, or holds a run on other data or with another model.
@@ -69,7 +69,22 @@ class Training:
         self._update = tf.function(update, jit_compile=train_config.jit_compile, reduce_retracing=True)
 
     def run(self):
-        """Trains to the end, evaluates, samples, says what to do next, and returns {split: {"nll", "tokens", unit}}."""
+        """Trains to the end, evaluates, samples, says what to do next, and returns {split: {"nll", "tokens", unit}}.
+
+        Raises:
+            FloatingPointError: if the loss or its gradient is not finite.
+            OSError: if a file of the corpus turns out to be damaged.
+        """
+        try:
+            return self._run()
+        except tf.errors.DataLossError as error:
+            try:
+                self.corpus.check()
+            except ValueError as damage:
+                raise OSError(str(damage)) from error
+            raise OSError(f"The corpus must be readable throughout. Received: {error.message}") from error
+
+    def _run(self):
         results, settings = self._results(), self._evaluation_settings()
         if self.step >= self.train_config.train_steps and (results.get("step"), results.get("settings")) == (self.step, settings):
             return self._say_finished(results)

@@ -1,87 +1,68 @@
-"""Where the text of every dataset comes from."""
+"""The table of datasets."""
 
-import os
-import sysconfig
-from pathlib import Path
+import dataclasses
+import functools
 
-import numpy as np
 import pytest
 
-from data_utils.datasets import DATASETS, SPLITS, read_split_files, read_standard_library
+import data_utils.datasets
+from data_utils.dataset_texts import ARCHIVES, SPLITS
+from data_utils.datasets import DATASETS, STARTS, dataset_entry
 from data_utils.vocabulary import VOCABULARIES
 
 
-@pytest.fixture
-def small_library(tmp_path, monkeypatch):
-    """A standard library of a few files; returns its folder."""
-    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    for path, text in {
-        "b.py": b"B" * 20,
-        "a/z.py": b"Z" * 10,
-        "a.py": b"A" * 7,
-        "a-b.py": b"-" * 3,
-        "notes.txt": b"no",
-        "test/x.py": b"no",
-        "a/tests/x.py": b"no",
-        "idlelib/idle_test/x.py": b"no",
-        "site-packages/x.py": b"no",
-        "dist-packages/x.py": b"no",
-        "a/__pycache__/x.py": b"no",
-        "testing/x.py": b"\xff",
-    }.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(text)
-    return tmp_path
+@pytest.mark.parametrize("name", DATASETS)
+def test_entries_agree_with_the_other_tables(name):
+    entry = dataset_entry(name)
+    assert entry is DATASETS[name]
+    assert entry.vocabulary in VOCABULARIES
+    assert set(entry.counted) <= set(SPLITS)
+    assert entry.archives is None or entry.archives in ARCHIVES
+    if entry.start is not None:
+        VOCABULARIES[entry.vocabulary](**entry.start)
 
 
-def test_entries_name_known_vocabularies():
-    assert {entry.vocabulary for entry in DATASETS.values()} <= set(VOCABULARIES)
+def test_every_kind_has_a_start():
+    assert set(STARTS) == set(VOCABULARIES)
 
 
-def test_standard_library_in_path_order_without_tests_and_packages(small_library):
-    texts = read_standard_library(small_library)
-    whole = b"".join(texts[split].tobytes() for split in SPLITS)
-    assert whole == b"-" * 3 + b"A" * 7 + b"Z" * 10 + b"B" * 20 + b"\xff"
+def test_the_original_has_other_texts_of_three_datasets():
+    originals = {name for name in DATASETS if name.endswith("_original")}
+    assert originals == {"enwik8_original", "text8_original", "lm1b_original"}
+    for name in originals:
+        plain, original = DATASETS[name.removesuffix("_original")], DATASETS[name]
+        assert dataclasses.replace(plain, texts=None) == dataclasses.replace(original, texts=None)
 
 
-def test_standard_library_is_cut_90_5_5(small_library):
-    texts = read_standard_library(small_library)
-    assert {split: len(text) for split, text in texts.items()} == {"train": 36, "valid": 2, "test": 3}  # of 41
+def test_only_one_billion_word_is_shuffled():
+    assert {name for name, entry in DATASETS.items() if entry.lines_shuffled} == {"lm1b", "lm1b_original"}
 
 
-def test_the_real_standard_library_is_contiguous_and_reproducible(tmp_path):
-    first, second = read_standard_library(tmp_path), read_standard_library(tmp_path)
-    for split in SPLITS:
-        np.testing.assert_array_equal(first[split], second[split])
-    total = sum(len(text) for text in first.values())
-    assert total > 5_000_000
-    assert len(first["train"]) == total * 90 // 100
-    assert first["train"].tobytes().startswith(Path(os.__file__).with_name("__future__.py").read_bytes())
+def test_the_texts_of_enwik8_and_text8(tmp_path):
+    for name, symbols in [("enwik8", ["97 98 \n 99 10", b"ab\nc\n"]), ("text8", ["_ a b _", b" ab "])]:
+        for split in SPLITS:
+            (tmp_path / f"{split}.txt").write_text(symbols[0])
+        dropped = {"enwik8": b"abc", "text8": b"ab"}[name]
+        assert b"".join(DATASETS[name].texts(tmp_path)["valid"][0].blocks()) == symbols[1]
+        assert b"".join(DATASETS[f"{name}_original"].texts(tmp_path)["valid"][0].blocks()) == dropped
 
 
-def test_split_files_are_read_as_they_are(tmp_path):
-    contents = {"train": b"a\r\n\xff", "valid": b"\xef\xbb\xbfb", "test": b"c\n"}
-    for split, content in contents.items():
-        (tmp_path / f"{split}.txt").write_bytes(content)
-    assert {split: text.tobytes() for split, text in read_split_files(tmp_path).items()} == contents
+def test_a_data_set_of_tensorflow_datasets(monkeypatch):
+    monkeypatch.setattr(data_utils.datasets, "tfds_text", lambda data_dir, name, tfds_splits=None: (data_dir, name, tfds_splits))
+    entry = dataset_entry("tfds:wiki40b/en:text")
+    assert entry.texts("folder", tfds_splits="a,b,c") == ("folder", "wiki40b/en:text", "a,b,c")
+    assert (entry.options, entry.vocabulary) == (("tfds_splits",), "byte")
 
 
-def test_missing_split_files_are_named(tmp_path):
-    (tmp_path / "train.txt").write_text("a")
-    with pytest.raises(FileNotFoundError, match="in --data_dir, without valid.txt, test.txt. Received: data_dir="):
-        read_split_files(tmp_path)
+@pytest.mark.parametrize("name", ["enwik0", "", "tfds:", "TEXT"])
+def test_other_names_are_refused(name):
+    with pytest.raises(ValueError, match=f"Expected --dataset to be one of enwik8, .*or tfds:NAME. Received: dataset='{name}'"):
+        dataset_entry(name)
 
 
-def test_an_empty_split_file_is_named(tmp_path):
-    for split in SPLITS:
-        (tmp_path / f"{split}.txt").write_text("" if split == "valid" else "a")
-    with pytest.raises(ValueError, match="Expected text in valid.txt of --data_dir, not 0 bytes"):
-        read_split_files(tmp_path)
-
-
-def test_an_unreadable_split_file_is_named(tmp_path, monkeypatch):
-    for split in SPLITS:
-        (tmp_path / f"{split}.txt").write_text("a")
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "test.txt")
-    with pytest.raises(PermissionError, match="Expected test.txt in --data_dir to be readable"):
-        read_split_files(tmp_path)
+def test_options_are_arguments_of_the_texts():
+    for name, entry in DATASETS.items():
+        function = entry.texts
+        while isinstance(function, functools.partial):
+            function = function.func
+        assert set(entry.options) <= set(function.__code__.co_varnames), name

@@ -1,0 +1,209 @@
+"""Subwords as tokens, by SentencePiece."""
+
+import base64
+import io
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from data_utils.vocabulary_base import VocabularyBase, utf8
+
+_LONGEST_LINE = 1 << 16  # bytes that are split at once; a longer line is cut before a blank
+_TRAINED_LINES = 1_000_000
+_TRAINED_BYTES = 4096  # of a line; SentencePiece leaves longer ones out, so they are cut
+_BLANK_SIGN = "\u2581"  # stands for a blank within SentencePiece, so that text with this very character is no blank
+
+
+class SubwordVocabulary(VocabularyBase):
+    """Pieces of words as tokens, as a SentencePiece model says, with </s> at the end of every line.
+
+    Every line is split by itself; its end, \\n, is the model's end symbol. A model that `trained` made loses nothing:
+    it changes no character, and characters that it has not seen become bytes, as does U+2581, SentencePiece's own sign
+    for a blank. `encode` takes words of more than 64 KiB apart, the tokenizer in a graph does not.
+
+    Args:
+        model: a serialized SentencePiece model, the bytes of a .model file.
+
+    Attributes:
+        kind: "subword".
+        n_token: V, the pieces of the model.
+
+    Raises:
+        ValueError: the bytes are no SentencePiece model, or it has no end symbol.
+
+    Source: Kudo and Richardson 2018, arXiv 1808.06226.
+
+    Example:
+        vocabulary = SubwordVocabulary.trained([b"one line\\n"], size=300)
+        vocabulary.decode(vocabulary.encode("one line\\n"))  # "one line\\n"
+    """
+
+    kind = "subword"
+
+    def __init__(self, model):
+        self.model = bytes(model)
+        try:
+            self._split = tf_text.SentencepieceTokenizer(self.model)
+            self.n_token = int(self._split.vocab_size())
+            self.line_end = int(self._split.string_to_id("</s>"))
+            ends = self._piece(self.line_end) == "</s>"
+        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+            raise ValueError(f"Expected a SentencePiece model. Received: {len(self.model)} other bytes") from error
+        if not ends:
+            raise ValueError("Expected a SentencePiece model with </s> among its pieces. Received: one without")
+
+    @classmethod
+    def trained(cls, blocks, size):
+        """Returns the vocabulary of `size` pieces for a text, the bytes of which come in blocks.
+
+        At most a million lines of the text, spread over all of it, are used.
+
+        Raises:
+            ValueError: the text is too small for so many pieces, or too varied for so few, or the package sentencepiece
+                is not installed.
+        """
+        try:
+            import sentencepiece
+        except ImportError as error:
+            raise ValueError("Expected the package sentencepiece for a vocabulary of subwords to be made: "
+                              "pip install sentencepiece. Received: vocabulary='subword'") from error
+        model = io.BytesIO()
+        sentencepiece.set_random_generator_seed(0)
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_lines(blocks), model_writer=model, vocab_size=size, byte_fallback=True,
+                normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False,
+                max_sentence_length=_TRAINED_BYTES, input_sentence_size=_TRAINED_LINES, shuffle_input_sentence=True,
+                minloglevel=2)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0].rpartition("] ")[2] or str(error)
+            raise ValueError(f"Expected a number of subwords that fits the text ({reason}). "
+                             f"Received: vocab_size={size}") from error
+        return cls(model.getvalue())
+
+    def encode(self, text):
+        """Returns the ids (N,) int32 of a str or of UTF-8 bytes.
+
+        Raises:
+            ValueError: the bytes are not UTF-8.
+        """
+        pieces = list(_cut(utf8(text).encode("utf-8"), _LONGEST_LINE))
+        return self.tokenizer.tokenize(tf.constant(pieces, tf.string)).flat_values.numpy()
+
+    def decode(self, ids):
+        """Returns the str of ids (N,); bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+        """
+        ids = tf.constant(self._checked(ids)[None], tf.int32)
+        return self.tokenizer.detokenize(ids)[0].numpy().decode("utf-8", errors="replace")
+
+    def splitter(self):
+        return _SubwordSplitter(self)
+
+    def raw_to_id(self, splitter):
+        del splitter
+        return None
+
+    def _make_tokenizer(self):
+        sign = [f"<0x{value:02X}>" for value in _BLANK_SIGN.encode("utf-8")]
+        ids = [int(self._split.string_to_id(piece)) for piece in sign]
+        return _SubwordTokenizer(self._split, self.line_end, ids if [self._piece(index) for index in ids] == sign else None)
+
+    def _piece(self, index):
+        return self._split.id_to_string(index).numpy().decode("utf-8")
+
+    def to_json(self):
+        return {"model": base64.b64encode(self.model).decode("ascii")}
+
+    @classmethod
+    def from_json(cls, content):
+        return cls(base64.b64decode(content["model"]))
+
+
+class _SubwordSplitter:
+    """Raw ids are the ids."""
+
+    dtype = np.int32
+    is_text = False
+
+    def __init__(self, vocabulary):
+        self._tokenizer = vocabulary.tokenizer
+        self.line_end = vocabulary.line_end
+
+    def border(self, block):
+        """Returns the place behind the last line; within a very long line, one before a blank."""
+        cut = block.rfind(b"\n") + 1
+        return cut if cut or len(block) < _LONGEST_LINE else max(block.rfind(b" "), 0)
+
+    def split(self, block, first, last):
+        del first
+        block.decode("utf-8")
+        end = b"\n" if last and not block.endswith(b"\n") else b""
+        pieces = list(_cut(block + end, _LONGEST_LINE))
+        return self._tokenizer.tokenize(tf.constant(pieces, tf.string)).flat_values.numpy()
+
+    def collect(self, found):
+        return found, None, None
+
+
+class _SubwordTokenizer(tf.Module):
+    """The vocabulary in a graph; serving it needs the operations of tensorflow-text."""
+
+    def __init__(self, split, line_end, blank_sign):
+        super().__init__()
+        self._split, self._line_end = split, line_end
+        self._has_bytes = blank_sign is not None
+        self._ends = tf.ragged.constant([[], [line_end], blank_sign or []], tf.int32)  # of a part: none, a line's, the sign
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def tokenize(self, text):
+        if self._has_bytes:
+            text = tf.strings.regex_replace(text, _BLANK_SIGN, f"{_BLANK_SIGN}\n")
+        parts = tf.strings.split(text, "\n")  # (B, parts), lines and what a sign ends; the last of each text is not ended
+        lengths = parts.row_lengths()
+        end = tf.cast(tf.ragged.range(lengths).flat_values < tf.repeat(lengths, lengths) - 1, tf.int32)
+        if self._has_bytes:
+            end += tf.cast(tf.strings.regex_full_match(parts.flat_values, f"(?s).*{_BLANK_SIGN}"), tf.int32)
+            parts = parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, _BLANK_SIGN, ""))
+        ids = self._split.tokenize(parts.flat_values)
+        return parts.with_flat_values(tf.concat([ids, tf.gather(self._ends, end)], axis=1)).merge_dims(1, 2)
+
+    @tf.function(reduce_retracing=True)
+    def detokenize(self, ids):
+        ids = tf.RaggedTensor.from_tensor(ids) if isinstance(ids, tf.Tensor) else ids
+        is_end = ids.flat_values == self._line_end
+        lines = tf.reduce_sum(tf.cast(ids.with_flat_values(is_end), tf.int64), axis=1) + 1  # of every text
+        line = tf.cumsum(tf.cast(is_end, tf.int64), exclusive=True) + ids.value_rowids()  # of every id
+        pieces = tf.RaggedTensor.from_value_rowids(
+            tf.boolean_mask(ids.flat_values, ~is_end), tf.boolean_mask(line, ~is_end), nrows=tf.reduce_sum(lines))
+        last = tf.cumsum(lines)[:, None] - 1  # (B, 1), the line of every text that is not ended
+        ended = tf.tensor_scatter_nd_update(tf.fill([tf.reduce_sum(lines)], "\n"), last, tf.fill([tf.shape(last)[0]], ""))
+        text = tf.strings.join([self._split.detokenize(pieces), ended])
+        return tf.strings.reduce_join(tf.RaggedTensor.from_row_lengths(text, lines), axis=-1)
+
+
+def _lines(blocks):
+    """Yields the lines of a text as str, long ones in parts; whether they are UTF-8 shows when they are encoded."""
+    rest = b""
+    for block in blocks:
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            yield from (part.decode("utf-8", errors="replace") for part in _cut(line, _TRAINED_BYTES))
+    yield from (part.decode("utf-8", errors="replace") for part in _cut(rest, _TRAINED_BYTES))
+
+
+def _cut(text, size):
+    """Yields the bytes of a text in parts of at most size: cut behind a line, or before a blank, or where it must be."""
+    start = 0
+    while len(text) - start > size:
+        stop = start + size
+        cut = text.rfind(b"\n", start, stop) + 1 or max(text.rfind(b" ", start + 1, stop), 0)
+        if not cut:
+            cut = next((place for place in range(stop, start, -1) if text[place] & 0xC0 != 0x80), stop)
+        yield text[start:cut]
+        start = cut
+    if start < len(text):
+        yield text[start:]
