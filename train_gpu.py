@@ -1,36 +1,27 @@
-"""Trains, evaluates and samples a Transformer-XL: `python train_gpu.py`, with --help for all settings."""
+"""Trains, evaluates and samples a Transformer-XL on GPUs or CPUs, one or many: `python train_gpu.py`, with --help for all settings."""
 
-import dataclasses
 import os
-import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from absl import app, logging
+from absl import app
 
-from data_utils import prepare_corpus
-from txl_tf.flags import define_flags, read_configs
-from txl_tf.presets import fit_to_vocabulary
-from txl_tf.training import Training, check_folder
+from data_utils import open_corpus
+from txl_tf.distribution import device_strategy
+from txl_tf.flags import define_flags
+from txl_tf.training_script import run_script
+
+
+def strategy_of(train_config):
+    """Returns the strategy for the GPUs or CPUs of a TrainConfig."""
+    if train_config.use_tpu or train_config.tpu or train_config.master:
+        raise ValueError("TPUs are for train_tpu.py. Received: "
+                         f"use_tpu={train_config.use_tpu}, tpu={train_config.tpu}, master={train_config.master}")
+    return device_strategy(train_config.num_core_per_host)
 
 
 def main(argv):
-    logging.set_verbosity(logging.WARNING)
-    try:
-        if len(argv) > 1:
-            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
-        model_config, train_config, data_config = read_configs()
-        check_folder(train_config.model_dir)
-        corpus = prepare_corpus(tgt_len=model_config.tgt_len, **dataclasses.asdict(data_config))
-        run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus)
-    except (ValueError, OSError) as error:
-        sys.exit(f"train_gpu.py: {error}")
-    try:
-        run.run()
-    except (FloatingPointError, OSError) as error:
-        sys.exit(f"train_gpu.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit(f"train_gpu.py: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")
+    run_script("train_gpu.py", strategy_of, open_corpus, argv)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ _HOMES = {
     "SubwordVocabulary": "subword_vocabulary",
     "VOCABULARIES": "vocabulary",
     "WordVocabulary": "word_vocabulary",
+    "OriginalCorpus": "original_corpus",
     "load_vocabulary": "vocabulary",
+    "open_corpus": "opening",
     "prepare_corpus": "prepare",
     "random_lengths": "input_pipeline",
 }

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import tempfile
 from pathlib import Path
 
 PARTIAL_SUFFIX = ".partial"
@@ -11,7 +12,17 @@ PARTIAL_SUFFIX = ".partial"
 
 @contextlib.contextmanager
 def replacing(path):
-    """Yields a temporary path beside `path` that takes its place when the block ends well and is removed otherwise."""
+    """Yields a temporary path that takes the place of `path` when the block ends well and is removed otherwise.
+
+    `path` is a local file, or one at any address that tf.io.gfile opens, where files appear whole.
+    """
+    if "://" in str(path):
+        import tensorflow as tf
+
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder, "whole")
+            tf.io.gfile.copy(str(Path(folder, "whole")), str(path), overwrite=True)
+        return
     path = Path(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     try:
@@ -21,10 +32,15 @@ def replacing(path):
         partial.unlink(missing_ok=True)
 
 
+def write_text(path, text):
+    """Writes `text` to `path` in UTF-8, atomically."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
 def write_json(path, content):
     """Writes `content` to `path` as JSON, atomically."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 @contextlib.contextmanager

@@ -4,9 +4,9 @@ import hashlib
 import json
 import os
 
-import numpy as np
 import tensorflow as tf
 
+from data_utils.corpus_base import CorpusBase
 from data_utils.input_pipeline import segment_dataset
 from data_utils.vocabulary import load_vocabulary
 
@@ -16,7 +16,7 @@ FORMAT = 2  # raised when the same text and settings would give other files
 _BLOCK = 1 << 23  # bytes
 
 
-class Corpus:
+class Corpus(CorpusBase):
     """What `data_utils.prepare` made in a folder: the vocabulary and the segments of every split.
 
     The folder's manifest, corpus.json, is written last, so a folder that has one is complete. It says what was made
@@ -78,11 +78,7 @@ class Corpus:
         Raises:
             ValueError: no such split or host, or no segment of that length.
         """
-        if self.n_segments(split, tgt_len, drop_remainder) == 0:
-            raise ValueError(
-                f"Expected --tgt_len of at most {max(self._labels_per_row(split))}, the labels of a row of the {split} "
-                f"split. Received: tgt_len={tgt_len}"
-            )
+        self._check_segments(split, tgt_len, drop_remainder)
         if host is not None and not 0 <= host < self.num_hosts:
             raise ValueError(f"Expected a host below {self.num_hosts}. Received: host={host}")
         hosts = range(self.num_hosts) if host is None else [host]
@@ -107,24 +103,6 @@ class Corpus:
         """Returns how many tokens of the split are the unknown symbol because the vocabulary lacks them."""
         return self._entry(split)["n_unknown"]
 
-    def n_labels(self, split, tgt_len=None, drop_remainder=False):
-        """Returns the tokens of the split that are predicted: every one of a row but its first.
-
-        With drop_remainder, those of whole segments alone, where tgt_len is that of `dataset`.
-        """
-        labels = self._labels_per_row(split)
-        return self.rows(split) * sum(_whole_segments(row, tgt_len)[1] if drop_remainder else row for row in labels)
-
-    def n_segments(self, split, tgt_len, drop_remainder=False):
-        """Returns the number of batches of `dataset` with the same arguments."""
-        if np.size(tgt_len) == 0 or np.min(tgt_len) < 1:
-            raise ValueError(f"Expected --tgt_len of at least 1. Received: tgt_len={tgt_len}")
-        count = 0
-        for row in self._labels_per_row(split):
-            segments, labels = _whole_segments(row, tgt_len)
-            count += segments + (labels < row and not drop_remainder)
-        return count
-
     def check(self):
         """Reads all record files and raises ValueError, which names the file, if one is not what was written."""
         for split in self.splits:
@@ -139,9 +117,7 @@ class Corpus:
         return [os.path.join(self.data_dir, file["file"]) for file in split_files(self._entry(split))]
 
     def _entry(self, split):
-        if split not in self._entries:
-            raise ValueError(f"Expected a split among {', '.join(self.splits)}. Received: split={split!r}")
-        return self._entries[split]
+        return self._entries[self._checked_split(split)]
 
     def _labels_per_row(self, split):
         """Returns the labels of a row of each stream."""
@@ -213,11 +189,3 @@ def _sha256(path):
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _whole_segments(labels, tgt_len):
-    """Returns how many whole segments there are in a row of so many labels, and the labels in them."""
-    stops = np.cumsum(tgt_len)
-    turns, rest = divmod(labels, int(stops[-1]))
-    segments = int(np.searchsorted(stops, rest, side="right"))
-    return turns * len(stops) + segments, labels - rest + (int(stops[segments - 1]) if segments else 0)

@@ -36,18 +36,21 @@ class CorpusWriter:
         recipe: the `VocabularyRecipe`.
         rows: split -> rows of a batch over all hosts; None: as it was prepared, or 32, 16 and 16.
         num_hosts: files a stream, a divisor of all rows.
-        order: of the train split: num_passes, shuffle_seed and, where its lines are shuffled, num_shuffle and
-            shuffle_shards; None: as it was prepared, or 1, 123456, 4 and False.
+        order: of the train split: num_passes, num_shuffle, shuffle_shards, shuffle_seed; None: as it was prepared, or 1, 4,
+            False and 123456.
+        lines_shuffled: whether the lines of the train split are shuffled; if not, the order is num_passes alone.
         tgt_len: tokens of a segment, which a row of the train split must hold.
         num_procs: threads.
+        chosen: what the user chose of vocabulary and sources, kept in the manifest for the next preparation.
 
     Raises, from `corpus`:
         ValueError, OSError: one sentence about a text, a setting, a file that can't be written.
     """
 
-    def __init__(self, dataset, data_dir, texts, recipe, rows, num_hosts, order, tgt_len, num_procs):
+    def __init__(self, dataset, data_dir, texts, recipe, rows, num_hosts, order, lines_shuffled, tgt_len, num_procs, chosen):
         self.dataset, self.data_dir, self.texts, self.recipe = dataset, Path(data_dir), texts, recipe
-        self.rows, self.num_hosts, self.order, self.tgt_len, self.num_procs = rows, num_hosts, order, tgt_len, num_procs
+        self.rows, self.num_hosts, self.order, self.lines_shuffled = rows, num_hosts, order, lines_shuffled
+        self.tgt_len, self.num_procs, self.chosen = tgt_len, num_procs, chosen
 
     def corpus(self):
         """Returns the `Corpus` of the folder, after making what is missing of it."""
@@ -95,9 +98,10 @@ class CorpusWriter:
 
     def _order(self, before):
         order = {name: before.get(name, _ORDER[name]) if value is None else value for name, value in self.order.items()}
-        if order["num_passes"] == 1 and "num_shuffle" not in order:
-            del order["shuffle_seed"]  # nothing is random
-        return order
+        if self.lines_shuffled:
+            return order
+        kept = ["num_passes", "shuffle_seed"] if order["num_passes"] > 1 else ["num_passes"]  # the seed where it matters
+        return {name: order[name] for name in kept}
 
     def _kept_vocabulary(self, previous, wanted):
         """Returns the folder's vocabulary if it is the one that is wanted and intact, otherwise None."""
@@ -130,6 +134,7 @@ class CorpusWriter:
         vocabulary.save(self.data_dir / VOCABULARY)
         write_json(self.data_dir / MANIFEST, sealed({
             "format": FORMAT, "dataset": self.dataset, "num_hosts": self.num_hosts, "cutoffs": list(self.recipe.cutoffs),
+            "chosen": self.chosen,
             "vocabulary": {"kind": vocabulary.kind, "n_token": vocabulary.n_token, "sha256": vocabulary.sha256(),
                            "made_from": wanted["vocabulary"]},
             "splits": entries}))

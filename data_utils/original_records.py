@@ -113,14 +113,19 @@ class OriginalRecords:
     def check(self):
         """Reads all files once, inside tf.data, to find what would train a model on the wrong text.
 
+        Returns:
+            The labels of a row of each file, as a list.
+
         Raises:
             ValueError: a file is cut off or changed, its number of records is no multiple of B, a row does not go on
                 from batch to batch, or all files together have not num_batch batches.
         """
-        found = sum(-(-self._row_len(file) // self.tgt_len) for file in self.files)
+        labels = [self._row_len(file) for file in self.files]
+        found = sum(-(-count // self.tgt_len) for count in labels)
         if found != self.num_batch:
             where = self.files[0] if len(self.files) == 1 else f"the files of {self.record_info_path}"
             raise ValueError(f"Expected {self.num_batch} batches in {where}. Received: batches={found}")
+        return labels
 
     def _tokens(self, file):
         """Returns a dataset of the batches of a file, (T, B, 2) int32: time first, inputs and labels last."""

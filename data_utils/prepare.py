@@ -8,6 +8,7 @@ from pathlib import Path
 
 from absl import app, flags
 
+from data_utils.corpus import read_manifest
 from data_utils.corpus_writer import CorpusWriter
 from data_utils.dataset_texts import SPLITS, obtain
 from data_utils.datasets import DATASETS, dataset_entry
@@ -37,15 +38,13 @@ def prepare_corpus(dataset, data_dir, train_batch_size=None, eval_batch_size=Non
             one whole segment.
         valid_batch_size, test_batch_size: rows of one of these splits, where they are others than eval_batch_size.
         num_hosts: files a stream is written to, each with an equal share of the rows.
-        num_passes: passes over the train split, each of which begins at another place when there are several; None: as it
-            was prepared, 1 the first time.
+        num_passes: passes over the train split, each of which begins at another place when there are several.
         num_shuffle: how many times each shard of One Billion Word is shuffled and written; no other dataset is shuffled.
-            None: as it was prepared, 4 the first time.
         shuffle_shards: whether these shards come in random order; else they are sorted, or in the order of train_files.
-            None: as it was prepared, False the first time.
-        shuffle_seed: seed of passes and shuffles; None: as it was prepared, 123456 the first time.
+        shuffle_seed: seed of passes and shuffles. These four, if None: as it was prepared; 1, 4, False, 123456 the first time.
         num_procs: threads that take text apart.
-        vocabulary: kind, a key of `VOCABULARIES`; None: that of the dataset.
+        vocabulary: kind, a key of `VOCABULARIES`; None: that of the dataset. Where this and the next four are all None, and
+            the folder was prepared for the same dataset, they are as they were then; so are the sources.
         vocab_file: a vocabulary that exists, see `data_utils.vocabulary_files`.
         vocab_size: ids of a vocabulary that is made: at most, for words and characters; exactly, for subwords, 32,000 if
             None.
@@ -65,21 +64,32 @@ def prepare_corpus(dataset, data_dir, train_batch_size=None, eval_batch_size=Non
     _check_positive(train_batch_size=train_batch_size, eval_batch_size=eval_batch_size, valid_batch_size=valid_batch_size,
                     test_batch_size=test_batch_size, tgt_len=tgt_len, num_hosts=num_hosts, num_passes=num_passes,
                     num_shuffle=num_shuffle, num_procs=num_procs, vocab_size=vocab_size, min_freq=min_freq)
-    rows = {"train": train_batch_size, "valid": valid_batch_size or eval_batch_size, "test": test_batch_size or eval_batch_size}
     entry = dataset_entry(dataset)
-    recipe = VocabularyRecipe.of(entry, data_dir, vocabulary, vocab_file, vocab_size, min_freq, lower_case)
-    sources = {name: value for name, value in sources.items() if value is not None}
-    _check_options(entry, dataset, sources)
-    _check_data_dir(data_dir, must_exist=entry.text_in_data_dir and len(sources) < len(SPLITS))
-    if entry.archives:
-        obtain(entry.archives, data_dir, without=[name.removesuffix("_files") for name in sources])
+    _check_data_dir(data_dir)
+    chosen = {"vocabulary": [vocabulary, vocab_file, vocab_size, min_freq, lower_case],
+              "sources": {name: value for name, value in sources.items() if value is not None}}
+    chosen = _or_as_before(chosen, dataset, data_dir)
+    recipe, sources = VocabularyRecipe.of(entry, data_dir, *chosen["vocabulary"]), chosen["sources"]
+    _check_sources(entry, dataset, data_dir, sources)
+    _obtain(entry, data_dir, recipe, chosen)
     texts = entry.texts(data_dir, **sources)
-    order = {"num_passes": num_passes, "shuffle_seed": shuffle_seed}
-    if entry.lines_shuffled:
-        order.update(num_shuffle=num_shuffle, shuffle_shards=shuffle_shards)
-    corpus = CorpusWriter(dataset, data_dir, texts, recipe, rows, num_hosts, order, tgt_len, num_procs).corpus()
+    rows = {"train": train_batch_size, "valid": valid_batch_size or eval_batch_size, "test": test_batch_size or eval_batch_size}
+    order = {"num_passes": num_passes, "num_shuffle": num_shuffle, "shuffle_shards": shuffle_shards, "shuffle_seed": shuffle_seed}
+    corpus = CorpusWriter(
+        dataset, data_dir, texts, recipe, rows, num_hosts, order, entry.lines_shuffled, tgt_len, num_procs, chosen).corpus()
     _warn(corpus)
     return corpus
+
+
+def _or_as_before(chosen, dataset, data_dir):
+    """Returns what was chosen of vocabulary and sources; where nothing was, what data_dir was prepared with."""
+    try:
+        before = read_manifest(data_dir)
+    except (OSError, ValueError):
+        return chosen
+    if before["dataset"] != dataset:
+        return chosen
+    return {name: value if any(item is not None for item in value) else before["chosen"][name] for name, value in chosen.items()}
 
 
 def _check_positive(**sizes):
@@ -88,22 +98,29 @@ def _check_positive(**sizes):
             raise ValueError(f"Expected --{name} of at least 1. Received: {name}={value}")
 
 
-def _check_options(entry, dataset, sources):
+def _check_sources(entry, dataset, data_dir, sources):
     for name, value in sources.items():
         if name not in entry.options:
             takes = f"takes {', '.join(entry.options)}" if entry.options else "takes none"
             raise ValueError(f"Expected --{name} with a dataset that takes it; {dataset} {takes}. Received: {name}={value!r}")
+    if entry.text_in_data_dir and len(sources) < len(SPLITS) and not Path(data_dir).exists():
+        raise FileNotFoundError(f"Expected --data_dir to exist and hold the text. Received: data_dir={data_dir}")
 
 
-def _check_data_dir(data_dir, must_exist):
+def _obtain(entry, data_dir, recipe, chosen):
+    """Downloads what the dataset needs and the user has not named."""
+    if entry.archives:
+        own_vocabulary = ["vocabulary"] if chosen["vocabulary"][1] is not None or recipe.file is None else []
+        obtain(entry.archives, data_dir, [*(name.removesuffix("_files") for name in chosen["sources"]), *own_vocabulary])
+
+
+def _check_data_dir(data_dir):
     if not data_dir:
         raise ValueError(f"Expected --data_dir to name a folder. Received: data_dir={data_dir!r}")
     if "://" in str(data_dir):
         raise ValueError("Expected --data_dir to be a local folder, which can be copied elsewhere when it is finished. "
                          f"Received: data_dir={data_dir}")
     nearest = Path(data_dir).absolute()
-    if must_exist and not nearest.exists():
-        raise FileNotFoundError(f"Expected --data_dir to exist and hold the text. Received: data_dir={data_dir}")
     while not nearest.exists():
         nearest = nearest.parent
     if not nearest.is_dir():

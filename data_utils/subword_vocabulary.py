@@ -2,16 +2,18 @@
 
 import base64
 import io
+import itertools
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from data_utils.vocabulary_base import VocabularyBase, utf8
 
 _LONGEST_LINE = 1 << 16  # bytes that are split at once; a longer line is cut before a blank
-_TRAINED_LINES = 1_000_000
-_TRAINED_BYTES = 4096  # of a line; SentencePiece leaves longer ones out, so they are cut
+_TOGETHER = 64  # parts of that length that are split in one call
+_TRAINED_TEXT = 24 << 20  # bytes of a text that are used at most; SentencePiece takes some 25 times as much memory
+_TRAINED_PART = 1 << 16  # bytes of the parts that are chosen from a longer text
+_TRAINED_LINE = 4096  # bytes; SentencePiece leaves longer lines out, so they are cut
 _BLANK_SIGN = "\u2581"  # stands for a blank within SentencePiece, so that text with this very character is no blank
 
 
@@ -42,6 +44,8 @@ class SubwordVocabulary(VocabularyBase):
     kind = "subword"
 
     def __init__(self, model):
+        import tensorflow_text as tf_text  # here, so that nothing else needs it
+
         self.model = bytes(model)
         try:
             self._split = tf_text.SentencepieceTokenizer(self.model)
@@ -57,7 +61,7 @@ class SubwordVocabulary(VocabularyBase):
     def trained(cls, blocks, size):
         """Returns the vocabulary of `size` pieces for a text, the bytes of which come in blocks.
 
-        At most a million lines of the text, spread over all of it, are used.
+        At most 24 MiB of the text, spread over all of it, are used.
 
         Raises:
             ValueError: the text is too small for so many pieces, or too varied for so few, or the package sentencepiece
@@ -72,10 +76,9 @@ class SubwordVocabulary(VocabularyBase):
         sentencepiece.set_random_generator_seed(0)
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_lines(blocks), model_writer=model, vocab_size=size, byte_fallback=True,
+                sentence_iterator=_lines(_sample(blocks)), model_writer=model, vocab_size=size, byte_fallback=True,
                 normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False,
-                max_sentence_length=_TRAINED_BYTES, input_sentence_size=_TRAINED_LINES, shuffle_input_sentence=True,
-                minloglevel=2)
+                max_sentence_length=_TRAINED_LINE, minloglevel=2)
         except RuntimeError as error:
             reason = str(error).splitlines()[0].rpartition("] ")[2] or str(error)
             raise ValueError(f"Expected a number of subwords that fits the text ({reason}). "
@@ -88,8 +91,7 @@ class SubwordVocabulary(VocabularyBase):
         Raises:
             ValueError: the bytes are not UTF-8.
         """
-        pieces = list(_cut(utf8(text).encode("utf-8"), _LONGEST_LINE))
-        return self.tokenizer.tokenize(tf.constant(pieces, tf.string)).flat_values.numpy()
+        return _tokenized(self.tokenizer, utf8(text).encode("utf-8"))
 
     def decode(self, ids):
         """Returns the str of ids (N,); bytes that are not UTF-8 become U+FFFD.
@@ -142,8 +144,7 @@ class _SubwordSplitter:
         del first
         block.decode("utf-8")
         end = b"\n" if last and not block.endswith(b"\n") else b""
-        pieces = list(_cut(block + end, _LONGEST_LINE))
-        return self._tokenizer.tokenize(tf.constant(pieces, tf.string)).flat_values.numpy()
+        return _tokenized(self._tokenizer, block + end)
 
     def collect(self, found):
         return found, None, None
@@ -185,14 +186,34 @@ class _SubwordTokenizer(tf.Module):
         return tf.strings.reduce_join(tf.RaggedTensor.from_row_lengths(text, lines), axis=-1)
 
 
-def _lines(blocks):
-    """Yields the lines of a text as str, long ones in parts; whether they are UTF-8 shows when they are encoded."""
-    rest = b""
-    for block in blocks:
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            yield from (part.decode("utf-8", errors="replace") for part in _cut(line, _TRAINED_BYTES))
-    yield from (part.decode("utf-8", errors="replace") for part in _cut(rest, _TRAINED_BYTES))
+def _tokenized(tokenizer, text):
+    """Returns the ids of a text (bytes) of any length."""
+    parts = list(_cut(text, _LONGEST_LINE))
+    found = [tokenizer.tokenize(tf.constant(parts[start:start + _TOGETHER], tf.string)).flat_values.numpy()
+             for start in range(0, len(parts), _TOGETHER)]
+    return np.concatenate([np.zeros(0, np.int32), *found])
+
+
+def _sample(blocks):
+    """Returns all of a text (bytes), or of a long one parts at equal distances, each on lines of its own."""
+    parts, distance, number, rest = [], 1, 0, b""
+    for block in itertools.chain(blocks, [None]):
+        rest += block or b""
+        stop = len(rest) if block is None else len(rest) - len(rest) % _TRAINED_PART
+        for start in range(0, stop, _TRAINED_PART):
+            if number % distance == 0:
+                parts.append(rest[start:start + _TRAINED_PART])
+            number += 1
+            if len(parts) * _TRAINED_PART > _TRAINED_TEXT:
+                parts, distance = parts[::2], 2 * distance
+        rest = rest[stop:]
+    return (b"" if distance == 1 else b"\n").join(parts)
+
+
+def _lines(text):
+    """Yields the lines of a text as str, long ones in parts; what is not UTF-8 is left out, and refused when it is encoded."""
+    for line in text.split(b"\n"):
+        yield from (part.decode("utf-8", errors="ignore") for part in _cut(line, _TRAINED_LINE))
 
 
 def _cut(text, size):

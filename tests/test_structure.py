@@ -16,7 +16,7 @@ SCRIPTS = ("train_gpu", "train_tpu")
 LAYERS, PEERS, TOP = 1, 4, 6
 LEVELS = {  # a module imports its own level and those below; a new module gets its line here
     "config": 0, "metrics": 0, "memory": 0, "optimization": 0,
-    "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "flags": 2, "progress": 1,
+    "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "flags": 2, "progress": 1,
     "backbone": 2,
     "language_model": 3,
     "segment_trainer": PEERS, "inference": PEERS, "saved_model": PEERS, "checkpoints": PEERS, "model_folder": PEERS,
@@ -25,7 +25,7 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
 }
 ALLOWED_BELOW = {  # the few that must not see all that is below them
     "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
-    "presets": {"config"}, "flags": {"config", "presets"}, "progress": {"metrics"}, "memory": set(), "metrics": set(),
+    "presets": {"config"}, "parameter_count": set(), "flags": {"config", "presets"}, "progress": {"metrics"}, "memory": set(), "metrics": set(),
     "optimization": set(), "config": set(),
 }
 DATA_READERS = {"model_folder", "analysis"}  # besides the command modules

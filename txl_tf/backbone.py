@@ -60,6 +60,11 @@ class TransformerXLBackbone(keras.Model):
         self.token_embedding = embedding
         self.blocks = blocks
 
+    def rematerialize(self, remat=True):
+        """Sets whether the backward pass computes each layer's activations again instead of keeping them, when training."""
+        for block in self.blocks:
+            block.remat = remat
+
     def initial_memory(self, batch_size, mem_len=None):
         """Returns the memory before the first token for batch_size rows, with mem_len slots (None: config.mem_len)."""
         mem_len = self.config.mem_len if mem_len is None else mem_len

@@ -2,11 +2,14 @@
 
 import dataclasses
 import numbers
+import os
 import typing
 
 INITS = ("normal", "uniform")
 MEMORY_STARTS = ("empty", "zeros")
-PRECISIONS = ("float32", "mixed_bfloat16")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+CLIP_SCOPES = ("global", "replica")
+SPLITS = ("train", "valid", "test")
 
 
 def setting(default, help_text):
@@ -68,7 +71,10 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """How a model is trained and evaluated.
+    """How a model is trained and evaluated, and on which devices. do_eval_only=True makes do_train False and do_eval True.
+
+    Attributes:
+        evaluated_splits: the splits to score at the end, () for none.
 
     Raises:
         ValueError: if a value can't be used; the sentence names the field and what was received.
@@ -79,34 +85,73 @@ class TrainConfig:
     warmup_steps: int = setting(100, "updates over which the learning rate rises linearly from 0")
     min_lr_ratio: float = setting(0.004, "learning rate at the end as a share of the highest (cosine decay)")
     clip: float = setting(0.25, "largest global norm of the gradients")
+    clip_scope: str = setting("global", "global: gradients are averaged over the replicas, then clipped; replica: each replica's "
+                              "share, the gradient of its loss / replicas, is clipped before the sum (the original's TPU program)")
+    batch_chunk: int = setting(1, "equal parts of a replica's rows, worked on one after the other; their gradients add up")
+    remat: bool = setting(False, "compute each layer's activations again in the backward pass: less memory, more time")
     model_dir: str = setting("runs/txl", "folder of the run: configuration, vocabulary, weights, checkpoints, TensorBoard; unset on "
                              "the command line: runs/NAME for a data_dir of that name")
     iterations: int = setting(50, "updates between two progress reports")
     save_steps: int = setting(250, "updates between two checkpoints")
+    keep_checkpoints: int = setting(2, "the newest checkpoints that are kept")
+    save_memory: bool = setting(True, "keep the memory in checkpoints; without it a run goes on with an empty one")
     seed: int = setting(1, "seed of the initial weights, of dropout and of the sample")
     precision: str = setting("float32", f"arithmetic of the layers, one of {', '.join(PRECISIONS)}")
     jit_compile: bool = setting(False, "compile the training step with XLA")
-    eval_tgt_len: int = setting(128, "tokens of a segment in evaluation")
-    eval_mem_len: int | None = setting(None, "slots of the memory in evaluation and sampling; unset: 4 x mem_len")
+    do_train: bool = setting(True, "whether to train")
+    do_eval: bool = setting(True, "score the valid split while training and eval_split at the end; without training: the newest checkpoint")
+    do_test: bool = setting(False, "score the test split at the end too, whatever do_eval and eval_split say")
+    do_eval_only: bool = setting(False, "no training: score each checkpoint kept from start_eval_steps on, and say which is best")
+    start_eval_steps: int = setting(0, "updates of the first checkpoint that do_eval_only scores")
+    eval_split: str | None = setting(None, f"the split to score at the end, one of {', '.join(SPLITS)}; unset: valid and test")
+    eval_steps: int = setting(1000, "updates between two evaluations on the valid split while training; 0: only at the end")
+    max_eval_batch: int = setting(-1, "batches of a split that are scored at most; -1: all")
+    eval_ckpt_path: str | None = setting(None, "checkpoint to score without training, instead of those of model_dir")
+    warm_start_path: str | None = setting(None, "checkpoint or model folder whose weights, never Adam's state, a new run in "
+                                          "another model_dir starts with")
+    eval_tgt_len: int = setting(128, "tokens of a segment in evaluation; without training, tgt_len on the command line gives it too")
+    eval_mem_len: int | None = setting(None, "slots of the memory in evaluation and sampling; unset: 4 x mem_len. Without training, "
+                                       "mem_len on the command line gives it too")
     eval_clamp_len: int | None = setting(None, "clamp_len in evaluation and sampling; unset: clamp_len")
     eval_same_length: bool | None = setting(None, "same_length in evaluation and sampling; unset: same_length")
+    num_hosts: int = setting(1, "machines that train together")
+    num_core_per_host: int | None = setting(None, "devices of each machine that are used; unset: all that are visible")
+    use_tpu: bool | None = setting(None, "train on TPUs; unset: as the script does")
+    tpu: str | None = setting(None, "name of the Cloud TPU, its grpc:// address, or local")
+    tpu_zone: str | None = setting(None, "zone of the Cloud TPU; unset: asked of the machine")
+    gcp_project: str | None = setting(None, "project of the Cloud TPU; unset: asked of the machine")
+    master: str | None = setting(None, "grpc:// address of the TPU, instead of tpu")
+    track_mean: bool = setting(False, "the original code's; changes nothing, for reports always show the mean loss since the last one")
 
     def __post_init__(self):
         _set_types(self)
-        _at_least(self, 1, "train_steps", "iterations", "save_steps", "eval_tgt_len")
-        _at_least(self, 0, "warmup_steps", "seed")
-        if self.seed >= 2 ** 32:
-            raise ValueError(f"seed must be below 2**32. Received: seed={self.seed}")
+        if self.do_eval_only:
+            object.__setattr__(self, "do_train", False)
+            object.__setattr__(self, "do_eval", True)
+        _at_least(self, 1, "train_steps", "iterations", "save_steps", "keep_checkpoints", "batch_chunk", "eval_tgt_len", "num_hosts")
+        _at_least(self, 0, "warmup_steps", "seed", "eval_steps", "start_eval_steps")
+        _refuse_if(self, self.seed >= 2 ** 32, "seed must be below 2**32", "seed")
         _above(self, 0.0, "learning_rate", "clip")
         _within(self, 0.0, 1.0, "min_lr_ratio", open_end=False)
         _one_of(self, PRECISIONS, "precision")
-        if not self.model_dir:
-            raise ValueError(f"model_dir must name a folder. Received: model_dir={self.model_dir}")
-        if self.eval_mem_len is not None:
-            _at_least(self, 0, "eval_mem_len")
-        if self.warmup_steps > self.train_steps:
-            raise ValueError("warmup_steps must not exceed train_steps. Received: "
-                             f"warmup_steps={self.warmup_steps}, train_steps={self.train_steps}")
+        _one_of(self, CLIP_SCOPES, "clip_scope")
+        _at_least(self, 0, *_set(self, "eval_mem_len"))
+        _at_least(self, 1, *_set(self, "num_core_per_host"))
+        _named(self, "model_dir", *_set(self, "eval_ckpt_path", "warm_start_path"))
+        _refuse_if(self, self.warmup_steps > self.train_steps, "warmup_steps must not exceed train_steps", "warmup_steps", "train_steps")
+        _check_evaluation(self)
+        _check_warm_start(self)
+        _check_tpu(self)
+
+    @property
+    def evaluated_splits(self):
+        chosen = (self.eval_split,) if self.eval_split else ("valid", "test")
+        splits = chosen if self.do_eval else ()
+        return (*splits, "test") if self.do_test and "test" not in splits else splits
+
+
+_PREPARATION = ("train_files", "valid_files", "test_files", "tfds_splits", "vocab_size", "min_freq", "lower_case", "num_passes",
+                "num_shuffle", "shuffle_shards", "shuffle_seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +162,14 @@ class DataConfig:
         ValueError: if a value can't be used; the sentence names the field and what was received.
     """
 
-    dataset: str | None = setting(None, "name in data_utils.datasets.DATASETS, or tfds:NAME; unset: text with data_dir, stdlib without")
+    dataset: str | None = setting(None, "name in data_utils.datasets.DATASETS, or tfds:NAME; unset: stdlib without data_dir, else as it was "
+                                  "prepared or text")
     data_dir: str | None = setting(None, "folder of the text and of what is made of it; unset: data/DATASET")
-    train_batch_size: int = setting(32, "rows B of a training batch")
-    eval_batch_size: int = setting(16, "rows B of an evaluation batch")
+    train_batch_size: int | None = setting(None, "rows B of a training batch on all hosts together; unset: as prepared, first 32")
+    eval_batch_size: int | None = setting(None, "rows B of an evaluation batch; unset: as prepared, first 16")
+    record_info_dir: str | None = setting(None, "folder of the record_info files that the original code wrote, whose TFRecords lie in "
+                                          "data_dir; nothing is prepared then")
+    corpus_info_path: str | None = setting(None, "corpus-info.json that the original code wrote: vocabulary size and cutoffs")
     train_files: str | None = setting(None, "text of the train split elsewhere: paths or patterns, .gz and gs:// too, comma-separated")
     valid_files: str | None = setting(None, "text of the valid split elsewhere")
     test_files: str | None = setting(None, "text of the test split elsewhere")
@@ -130,17 +179,34 @@ class DataConfig:
     vocab_size: int | None = setting(None, "ids of a vocabulary that is made: at most (word, char), exactly (subword)")
     min_freq: int | None = setting(None, "how often a word or character must occur to be in the vocabulary")
     lower_case: bool | None = setting(None, "whether words are lower-cased; unset: as the dataset has it")
-    num_passes: int = setting(1, "passes over the train split in its records, from random places if there are several")
-    num_shuffle: int = setting(4, "shuffles of each shard of lm1b in its records")
-    shuffle_shards: bool = setting(False, "whether the shards of lm1b come in random order")
-    shuffle_seed: int = setting(123456, "seed of passes and shuffles")
+    num_passes: int | None = setting(None, "passes over the train split in its records, from random places if there are several; "
+                                     "unset: as prepared, first 1")
+    num_shuffle: int | None = setting(None, "shuffles of each shard of lm1b in its records; unset: as prepared, first 4")
+    shuffle_shards: bool | None = setting(None, "whether the shards of lm1b come in random order; unset: as prepared, first not")
+    shuffle_seed: int | None = setting(None, "seed of passes and shuffles; unset: as prepared, first 123456")
     num_procs: int = setting(2, "threads that prepare text")
 
     def __post_init__(self):
         _set_types(self)
-        _at_least(self, 1, "train_batch_size", "eval_batch_size", "num_passes", "num_shuffle", "num_procs")
-        _fill(self, dataset="text" if self.data_dir else "stdlib")
+        _at_least(self, 1, "num_procs", *_set(self, "train_batch_size", "eval_batch_size", "vocab_size", "min_freq", "num_passes",
+                                              "num_shuffle"))
+        opened = _set(self, "record_info_dir", "corpus_info_path")
+        _named(self, *opened)
+        prepared = _set(self, *_PREPARATION)
+        _refuse_if(self, opened and prepared, f"{' and '.join(opened)} must not come with settings of preparation", *opened, *prepared)
+        if self.data_dir is None:
+            _fill(self, dataset="stdlib")
         _fill(self, data_dir=f"data/{self.dataset}")
+
+
+def check_together(train_config, data_config):
+    """Raises ValueError if a TrainConfig can't train on the batches of a DataConfig on any machine."""
+    devices = train_config.num_hosts * (train_config.num_core_per_host or 1)
+    rows = data_config.train_batch_size
+    if train_config.do_train and rows is not None and rows % (devices * train_config.batch_chunk):
+        raise ValueError("train_batch_size must be a multiple of num_hosts x num_core_per_host x batch_chunk. Received: "
+                         f"train_batch_size={rows}, num_hosts={train_config.num_hosts}, "
+                         f"num_core_per_host={train_config.num_core_per_host}, batch_chunk={train_config.batch_chunk}")
 
 
 def check_cutoffs(cutoffs, n_token):
@@ -149,6 +215,41 @@ def check_cutoffs(cutoffs, n_token):
     if any(a >= b for a, b in zip(bounds, bounds[1:])):
         raise ValueError("cutoffs must rise strictly, each above 0 and below n_token. Received: "
                          f"cutoffs={tuple(cutoffs)}, n_token={n_token}")
+
+
+def _check_evaluation(config):
+    _refuse_if(config, config.max_eval_batch != -1 and config.max_eval_batch < 1, "max_eval_batch must be -1 or at least 1",
+               "max_eval_batch")
+    if config.eval_split is not None:
+        _one_of(config, SPLITS, "eval_split")
+    _refuse_if(config, not (config.do_train or config.do_eval or config.do_test), "do_train, do_eval or do_test must be True",
+               "do_train", "do_eval", "do_test")
+    _refuse_if(config, config.start_eval_steps and not config.do_eval_only, "start_eval_steps must come with do_eval_only=True",
+               "start_eval_steps", "do_eval_only")
+    _refuse_if(config, config.eval_ckpt_path and config.do_train, "eval_ckpt_path must come with do_train=False or do_eval_only=True",
+               "eval_ckpt_path", "do_train")
+    _refuse_if(config, config.eval_ckpt_path and config.start_eval_steps,
+               "eval_ckpt_path must come without start_eval_steps, which chooses among the checkpoints of model_dir",
+               "eval_ckpt_path", "start_eval_steps")
+
+
+def _check_warm_start(config):
+    if config.warm_start_path is None:
+        return
+    _refuse_if(config, not config.do_train, "warm_start_path must come with training", "warm_start_path", "do_train", "do_eval_only")
+    source, target = os.path.realpath(config.warm_start_path), os.path.realpath(config.model_dir)
+    _refuse_if(config, os.path.commonpath((source, target)) == target, "warm_start_path must lie outside model_dir, which is a new run's",
+               "warm_start_path", "model_dir")
+
+
+def _check_tpu(config):
+    named = _set(config, "tpu", "tpu_zone", "gcp_project", "master")
+    _refuse_if(config, named and config.use_tpu is False, f"{' and '.join(named)} must come with use_tpu=True or without use_tpu",
+               *named, "use_tpu")
+    _refuse_if(config, {"tpu", "master"} <= set(named), "tpu and master must not both be given", "tpu", "master")
+    on_tpu = (["use_tpu"] if config.use_tpu else []) + named
+    _refuse_if(config, on_tpu and config.precision == "mixed_float16", "precision must not be mixed_float16 on a TPU, which has bfloat16",
+               "precision", *on_tpu)
 
 
 def _set_types(config):
@@ -180,6 +281,21 @@ def _fill(config, **defaults):
     for name, value in defaults.items():
         if getattr(config, name) is None:
             object.__setattr__(config, name, value)
+
+
+def _set(config, *names):
+    """Returns those of the names whose value is not None."""
+    return [name for name in names if getattr(config, name) is not None]
+
+
+def _named(config, *names):
+    for name in names:
+        _refuse_if(config, not getattr(config, name), f"{name} must name a file or folder", name)
+
+
+def _refuse_if(config, wrong, expected, *names):
+    if wrong:
+        raise ValueError(f"{expected}. Received: {', '.join(f'{name}={getattr(config, name)}' for name in names)}")
 
 
 def _at_least(config, least, *names):

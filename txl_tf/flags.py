@@ -6,34 +6,64 @@ import typing
 
 from absl import flags
 
-from txl_tf.config import DataConfig, ModelConfig, TrainConfig
+from txl_tf.config import DataConfig, ModelConfig, TrainConfig, check_together
 from txl_tf.presets import UNKNOWN_VOCABULARY, preset
 
 SECTIONS = {"model": ModelConfig, "train": TrainConfig, "data": DataConfig}
+ALIASES = {"num_host": "num_hosts"}  # what the original's scripts for TPUs write
+EVALUATED = ("tgt_len", "mem_len", "clamp_len", "same_length")  # fields of ModelConfig for which TrainConfig has an eval_ one
 
 
 def define_flags():
-    """Defines --preset and a flag for every field of the configurations but n_token, which the vocabulary gives."""
+    """Defines --preset, a flag for every field of the configurations but n_token, which the vocabulary gives, and the aliases."""
     flags.DEFINE_string("preset", None, "name of published settings in txl_tf.presets.PRESETS; other flags override them")
     for section, config_class in SECTIONS.items():
         types = typing.get_type_hints(config_class)
         for field in _fields(config_class):
             _define(field, types[field.name], f"{section}: {field.metadata['help']}")
+    for alias, name in ALIASES.items():
+        flags.DEFINE_alias(alias, name)
 
 
 def read_configs():
     """Returns (ModelConfig, TrainConfig, DataConfig) from the parsed flags; the vocabulary's size is not known yet.
 
+    Without training (--do_train=False or --do_eval_only), --tgt_len, --mem_len, --clamp_len and --same_length on the command
+    line are those of the evaluation, as in the original code: each becomes the eval_ setting of its name, unless that is on
+    the command line too, and the ModelConfig has the value of the preset, or the default.
+
     Raises:
-        ValueError: if a value can't be used; the sentence names the flag and what was received.
+        ValueError: if a value can't be used or two contradict each other; the sentence names the flags and what was received.
     """
+    given = {name: _given(config_class) for name, config_class in SECTIONS.items()}
+    _check_given(given["train"])
     chosen = preset(flags.FLAGS.preset) if flags.FLAGS.preset is not None else {}
-    settings = {name: {**chosen.get(name, {}), **_given(config_class)} for name, config_class in SECTIONS.items()}
+    if given["train"].get("do_train") is False or given["train"].get("do_eval_only"):
+        given = _for_evaluation(given)
+    settings = {name: {**chosen.get(name, {}), **given[name]} for name in SECTIONS}
     model_config = ModelConfig(n_token=UNKNOWN_VOCABULARY, **settings["model"])
     data_config = DataConfig(**settings["data"])
     run_name = os.path.basename(os.path.abspath(data_config.data_dir))
     train_config = TrainConfig(**{"model_dir": os.path.join("runs", run_name), **settings["train"]})
+    check_together(train_config, data_config)
     return model_config, train_config, data_config
+
+
+def _check_given(train):
+    """Raises ValueError where what was written contradicts do_eval_only, which would override it."""
+    for name, needed in (("do_train", False), ("do_eval", True)):
+        if train.get("do_eval_only") and train.get(name) is not None and train[name] != needed:
+            raise ValueError(f"do_eval_only must come with {name}={needed} or without {name}. Received: "
+                             f"do_eval_only=True, {name}={train[name]}")
+
+
+def _for_evaluation(given):
+    """Returns what was given, with the plain lengths among the settings of evaluation."""
+    model, train = dict(given["model"]), dict(given["train"])
+    for name in EVALUATED:
+        if name in model and f"eval_{name}" not in train:
+            train[f"eval_{name}"] = model.pop(name)
+    return {**given, "model": model, "train": train}
 
 
 def _fields(config_class):

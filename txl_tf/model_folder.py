@@ -3,8 +3,11 @@
 import dataclasses
 import json
 import os
+import tempfile
 
-from data_utils.atomic_files import write_json
+import tensorflow as tf
+
+from data_utils.atomic_files import replacing, write_json, write_text  # noqa: F401 - for those who write beside a model
 from data_utils.vocabulary import load_vocabulary as load_vocabulary_file
 from txl_tf.config import ModelConfig
 from txl_tf.language_model import TransformerXLLM
@@ -17,13 +20,17 @@ VOCABULARY = "vocabulary.json"
 
 def save_model(model, folder, vocabulary=None):
     """Writes a TransformerXLLM, and a vocabulary of data_utils if given, to a folder, which is made if missing."""
-    os.makedirs(folder, exist_ok=True)
+    tf.io.gfile.makedirs(folder)
     write_config(folder, {**read_config(folder, missing_ok=True), "model": dataclasses.asdict(model.config)})
     if vocabulary is not None:
         vocabulary.save(os.path.join(folder, VOCABULARY))
-    partial = os.path.join(folder, "partial." + WEIGHTS)
-    model.save_weights(partial)
-    os.replace(partial, os.path.join(folder, WEIGHTS))
+    with replacing(os.path.join(folder, WEIGHTS)) as partial:
+        named = partial.with_name("partial." + WEIGHTS)  # Keras tells the format from the name
+        try:
+            model.save_weights(named)
+            os.replace(named, partial)
+        finally:
+            named.unlink(missing_ok=True)
 
 
 def load_model(folder, dtype=None):
@@ -32,16 +39,25 @@ def load_model(folder, dtype=None):
     Raises:
         ValueError: if the folder holds no trained model; the name of a preset alone holds no weights.
     """
-    if folder in PRESETS and not os.path.isdir(folder):
+    if folder in PRESETS and not tf.io.gfile.isdir(folder):
         raise ValueError("folder must hold a trained model; a preset's name alone holds no weights, see "
                          f"txl_tf.preset_config. Received: folder={folder}")
     config = read_config(folder)
-    weights = os.path.join(folder, WEIGHTS)
-    if not os.path.isfile(weights):
-        raise ValueError(f"folder must hold {WEIGHTS}, which a run writes at its first checkpoint. Received: folder={folder}")
     model = TransformerXLLM(ModelConfig(**config["model"]), dtype=dtype)
-    model.load_weights(weights)
+    load_weights(model, folder)
     return model
+
+
+def load_weights(model, folder):
+    """Gives a model of the same shape the weights of a folder. Raises ValueError if there are none."""
+    weights = os.path.join(folder, WEIGHTS)
+    if not tf.io.gfile.exists(weights):
+        raise ValueError(f"folder must hold {WEIGHTS}, which a run writes at its first checkpoint. Received: folder={folder}")
+    with tempfile.TemporaryDirectory() as here:
+        if "://" in str(weights):
+            tf.io.gfile.copy(weights, os.path.join(here, WEIGHTS))
+            weights = os.path.join(here, WEIGHTS)
+        model.load_weights(weights)
 
 
 def load_vocabulary(folder):
@@ -61,12 +77,13 @@ def read_config(folder, missing_ok=False):
         ValueError: if there is no config.json, or it is not one of a model.
     """
     path = os.path.join(folder, CONFIG)
-    if missing_ok and not os.path.exists(path):
+    if missing_ok and not tf.io.gfile.exists(path):
         return {}
     try:
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
+        with tf.io.gfile.GFile(path) as file:
+            config = json.loads(file.read())
         ModelConfig(**config["model"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"folder must hold a model's {CONFIG} ({error}). Received: folder={folder}") from error
+    except (OSError, tf.errors.OpError, ValueError, KeyError, TypeError) as error:
+        reason = getattr(error, "message", None) or error
+        raise ValueError(f"folder must hold a model's {CONFIG} ({reason}). Received: folder={folder}") from error
     return config

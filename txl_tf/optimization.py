@@ -39,11 +39,22 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
                 "min_lr_ratio": self.min_lr_ratio}
 
 
+@keras.saving.register_keras_serializable("txl_tf")
+class _Adam(keras.optimizers.Adam):
+    """Adam for gradients that are summed over the replicas already, which Keras would otherwise do once more."""
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return grads_and_vars
+
+
 def make_optimizer(train_config):
-    """Returns Adam (0.9, 0.999, epsilon 1e-8, as in TensorFlow 1) with the schedule of a TrainConfig."""
+    """Returns Adam (0.9, 0.999, epsilon 1e-8, as in TensorFlow 1) with the schedule of a TrainConfig.
+
+    Under a tf.distribute strategy it wants the gradients' sum over the replicas, the same on every one.
+    """
     schedule = WarmupCosine(train_config.learning_rate, train_config.warmup_steps, train_config.train_steps,
                             train_config.min_lr_ratio)
-    return keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+    return _Adam(schedule, beta_1=0.9, beta_2=0.999, epsilon=1e-8, name="adam")
 
 
 def clip_gradients(gradients, clip):

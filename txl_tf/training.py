@@ -1,23 +1,27 @@
 """The training run of the scripts: check, resume, train, save, evaluate, sample."""
 
-import dataclasses
-import json
+import functools
+import math
 import os
 import shlex
+import signal
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from txl_tf import model_folder
+from txl_tf.distribution import is_chief, replica_batches
 from txl_tf.inference.evaluation import evaluate, evaluation_model
 from txl_tf.inference.sampling import generate
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.metrics import in_unit
-from txl_tf.optimization import clip_gradients, make_optimizer
+from txl_tf.optimization import make_optimizer
 from txl_tf.progress import Progress
+from txl_tf.run_folder import RunFolder
+from txl_tf.run_state import RunState
+from txl_tf.train_step import TrainStep, update  # noqa: F401 - update is the step on one device
+from txl_tf.warm_start import load_any_weights
 
-RESULTS = "results.json"
 SAMPLE_TOKENS = 400
 
 
@@ -25,48 +29,49 @@ class Training:
     """A run in a folder, which goes on where the last one in that folder stopped.
 
     Rows of a batch continue those of the batch before, and the memory goes along; it starts anew with every pass over the
-    data. A checkpoint holds weights, optimizer, step, memory and random state.
+    data. A checkpoint holds weights, optimizer, step, memory and random state. On several hosts each runs this; the
+    first writes and reports, and all read the folder.
 
     Args:
         model_config: a ModelConfig.
         train_config: a TrainConfig.
         corpus: the data, an object with vocabulary, identity, rows(split), n_segments(split, tgt_len), check(), which raises
-            ValueError where files are damaged, and dataset(split, tgt_len), which gives (token_ids, labels) of (B, T).
+            ValueError where files are damaged, and dataset(split, tgt_len, drop_remainder, host), which gives (token_ids,
+            labels) of (B, T), the rows of one host.
+        strategy: a tf.distribute strategy; None: one device.
 
     Raises:
-        ValueError: if the folder can't be written, or holds a run on other data or with another model.
+        ValueError: if the folder can't be written, or holds a run on other data or with another model; if rows are no
+            multiple of the devices.
 
     Example:
         run = Training(ModelConfig(n_token=256), TrainConfig(model_dir="runs/mine"), corpus)
         results = run.run()
     """
 
-    def __init__(self, model_config, train_config, corpus):
-        self.train_config = train_config
-        self.corpus = corpus
-        self.folder = train_config.model_dir
-        check_folder(self.folder)
-        identity = {"corpus": corpus.identity, "train_batch_size": corpus.rows("train"), "precision": train_config.precision}
-        self._check_same_run(model_config, identity)
-        keras.utils.set_random_seed(train_config.seed)
-        self.optimizer = make_optimizer(train_config)
-        try:
-            self.model = TransformerXLLM(model_config, dtype=train_config.precision)
-            self.optimizer.build(self.model.trainable_variables)
-        except tf.errors.ResourceExhaustedError as error:
-            raise ValueError(f"The model must fit into memory. Received: n_layer={model_config.n_layer}, "
-                             f"d_model={model_config.d_model}, d_inner={model_config.d_inner}") from error
-        self.memory = self.model.initial_memory(corpus.rows("train"))
+    def __init__(self, model_config, train_config, corpus, strategy=None):
+        self.train_config, self.corpus = train_config, corpus
+        self.strategy = tf.distribute.get_strategy() if strategy is None else strategy
+        self.folder = RunFolder(train_config.model_dir)
+        self.is_chief = is_chief(self.strategy)
+        check_folder(train_config.model_dir)
+        self._check_rows()
         self.step = 0
-        self._restore()
-        try:
-            os.makedirs(self.folder, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"model_dir must be a folder that can be written ({error}). Received: model_dir={self.folder}") from error
-        corpus.vocabulary.save(os.path.join(self.folder, model_folder.VOCABULARY))
-        model_folder.write_config(self.folder, {"model": dataclasses.asdict(model_config),
-                                                "train": dataclasses.asdict(train_config), **identity})
-        self._update = tf.function(update, jit_compile=train_config.jit_compile, reduce_retracing=True)
+        self._stopped_by = None
+        if not train_config.do_train and not train_config.eval_ckpt_path:
+            model_config = self.folder.trained_config(corpus.vocabulary)
+        with self.strategy.scope():
+            self._make_model(model_config)
+        rows = corpus.rows("train") if train_config.do_train else self.strategy.num_replicas_in_sync * train_config.batch_chunk
+        self._step = TrainStep(self.model, self.optimizer, self.strategy, train_config, rows)
+        self.state = RunState(train_config.model_dir, self.strategy, self.model, self.optimizer, self._step,
+                              train_config.keep_checkpoints, train_config.save_memory and train_config.do_train)
+        identity = {"corpus": corpus.identity, "train_batch_size": corpus.rows("train"), "precision": train_config.precision}
+        if train_config.do_train:
+            self.folder.check_same_run(model_config, identity, bool(self.state.checkpoints()))
+        self._begin()
+        if self.is_chief and train_config.do_train:
+            self.folder.begin(model_config, train_config, identity, corpus.vocabulary, self.step)
 
     def run(self):
         """Trains to the end, evaluates, samples, says what to do next, and returns {split: {"nll", "tokens", unit}}.
@@ -74,6 +79,7 @@ class Training:
         Raises:
             FloatingPointError: if the loss or its gradient is not finite.
             OSError: if a file of the corpus turns out to be damaged.
+            SystemExit: with code 143, after a checkpoint, if the process was told to end (SIGTERM).
         """
         try:
             return self._run()
@@ -85,19 +91,22 @@ class Training:
             raise OSError(f"The corpus must be readable throughout. Received: {error.message}") from error
 
     def _run(self):
-        results, settings = self._results(), self._evaluation_settings()
-        if self.step >= self.train_config.train_steps and (results.get("step"), results.get("settings")) == (self.step, settings):
+        config = self.train_config
+        if not config.do_train:
+            return self._run_evaluation()
+        results, settings = self.folder.results(), self._evaluation_settings()
+        if self.step >= config.train_steps and self._is_complete(results, settings):
             return self._say_finished(results)
         self._say_start()
-        if self.step < self.train_config.train_steps:
+        if self.step < config.train_steps:
             self.train()
-        else:  # it was killed after its last checkpoint, perhaps before it wrote the weights too
-            model_folder.save_model(self.model, self.folder)
-        model = self._evaluation_model()
-        results = {"step": self.step, "settings": settings, **self.evaluate(model)}
-        model_folder.write_json(self._path(RESULTS), results)
-        self._say_sample(model)
-        self._say_next()
+        elif self.is_chief:  # it was killed after its last checkpoint, perhaps before it wrote the weights too
+            model_folder.save_model(self.model, config.model_dir)
+        results = {"step": self.step, "settings": settings, **self.evaluate()}
+        if self.is_chief:
+            self.folder.write_results(results)
+            self._say_sample()
+            self._say_next()
         return results
 
     def train(self):
@@ -105,56 +114,151 @@ class Training:
 
         Raises:
             FloatingPointError: if the loss or its gradient is not finite; the checkpoints before that stay as they are.
+            SystemExit: with code 143, after a checkpoint, if the process was told to end (SIGTERM).
         """
         config = self.train_config
-        progress = Progress(self._path("tensorboard"), config.train_steps, self.corpus.vocabulary.kind)
+        progress = Progress(self.folder.file("tensorboard"), config.train_steps, self.corpus.vocabulary.kind) if self.is_chief else None
         batches = None
-        while self.step < config.train_steps:
-            if batches is None or self.step % self._steps_an_epoch == 0:
-                batches = self._batches()
-            steps = self._steps_to_next_stop()
-            outcome = self._advance(batches, steps)
-            progress.report(step=self.step, steps=steps, **outcome)
-            self._check_finite(outcome)
-            if self.step % config.save_steps == 0 or self.step == config.train_steps:
-                self.save()
-                progress.restart_clock()
-        progress.end_line()
+        with self._saving_when_told_to_end():
+            while self.step < config.train_steps:
+                if batches is None or self.step % self._steps_an_epoch == 0:
+                    batches = self._batches()
+                steps = self._steps_to_next_stop()
+                outcome = self._advance(batches, steps)
+                self._report(progress, steps, outcome)
+                self._check_finite(outcome)
+                self._end_if_told_to()
+                if self.step % config.save_steps == 0 or self.step == config.train_steps:
+                    self.save()
+                if config.do_eval and config.eval_steps and self.step % config.eval_steps == 0:
+                    self._evaluate_while_training()
+                if progress:
+                    progress.restart_clock()
+        if progress:
+            progress.end_line()
+
+    def evaluate(self, splits=None):
+        """Returns {split: {"nll": mean in nats, "tokens": number scored, unit: value}}, and prints it.
+
+        Args:
+            splits: names; None: those of the settings.
+        """
+        config, results = self.train_config, {}
+        with self.strategy.scope():
+            model = self._evaluation_model()
+            for split in config.evaluated_splits if splits is None else splits:
+                batches = replica_batches(self.strategy, functools.partial(self._host_batches, split, config.eval_tgt_len))
+                most = config.max_eval_batch if config.max_eval_batch > 0 else None
+                nll, tokens = evaluate(model, batches, self._eval_mem_len, most)
+                value, unit = in_unit(nll, self.corpus.vocabulary.kind)
+                results[split] = {"nll": nll, "tokens": tokens, unit: value}
+                self._say(f"{split}: {value:.3f} {unit} over {tokens:,} tokens (memory {self._eval_mem_len})")
+        return results
+
+    def save(self):
+        """Writes a checkpoint to resume from, and the weights where from_preset finds them."""
+        self.state.save(self.step)
+        if self.is_chief:
+            model_folder.save_model(self.model, self.train_config.model_dir)
+
+    def _make_model(self, model_config):
+        config = self.train_config
+        keras.utils.set_random_seed(config.seed)
+        self.optimizer = make_optimizer(config)
+        try:
+            self.model = TransformerXLLM(model_config, dtype=config.precision)
+            self.model.backbone.rematerialize(config.remat)
+            self.optimizer.build(self.model.trainable_variables)
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError(f"The model must fit into memory. Received: n_layer={model_config.n_layer}, "
+                             f"d_model={model_config.d_model}, d_inner={model_config.d_inner}") from error
+
+    def _begin(self):
+        """Goes on from the newest checkpoint, or begins with the weights that the settings name."""
+        config = self.train_config
+        if config.eval_ckpt_path:
+            load_any_weights(self.model, config.eval_ckpt_path, "eval_ckpt_path")
+            return
+        self.step = self.state.restore()
+        if not config.do_train and not self.state.checkpoints():
+            raise ValueError(f"model_dir must hold checkpoints when nothing is to be trained. Received: model_dir={config.model_dir}")
+        if self.step == 0 and config.warm_start_path:
+            load_any_weights(self.model, config.warm_start_path, "warm_start_path")
+
+    def _check_rows(self):
+        """Raises ValueError unless every device gets as many rows of an evaluation batch."""
+        devices = self.strategy.num_replicas_in_sync
+        splits = self.train_config.evaluated_splits + ("valid",) * bool(self.train_config.do_eval and self.train_config.eval_steps)
+        for split in splits:
+            if self.corpus.rows(split) % devices:
+                raise ValueError(f"The rows of the {split} split must be a multiple of the devices; another --eval_batch_size or "
+                                 f"--num_core_per_host makes them so. Received: {self.corpus.rows(split)} rows, {devices} devices")
+
+    def _report(self, progress, steps, outcome):
+        if not self.is_chief:
+            return
+        shown = {name: value for name, value in outcome.items() if name != "bad_step"}
+        progress.report(step=self.step, steps=steps, **shown)
+        value, unit = in_unit(outcome["nll"], self.corpus.vocabulary.kind)
+        self.folder.log({"step": self.step, unit: value, **shown})
 
     def _check_finite(self, outcome):
-        if not np.isfinite([outcome["nll"], outcome["gradient_norm"]]).all():
+        if outcome["bad_step"]:
+            last = self.state.checkpoints()
             raise FloatingPointError(
-                f"The loss and its gradient must be finite; a lower learning_rate or clip may keep them so, and the last checkpoint "
-                f"in {self.folder} is from before. Received: loss={outcome['nll']}, gradient_norm={outcome['gradient_norm']} up to "
-                f"step {self.step}, learning_rate={self.train_config.learning_rate}")
+                f"The loss and its gradient must be finite; a lower learning_rate or clip may keep them so, and "
+                f"{f'the last checkpoint, {last[-1]}, is from before' if last else 'there is no checkpoint yet'}. Received: "
+                f"loss={outcome['nll']}, gradient_norm={outcome['gradient_norm']}, first at step {outcome['bad_step']}, "
+                f"learning_rate={self.train_config.learning_rate}")
+
+    def _evaluate_while_training(self):
+        results = self.evaluate(["valid"])
+        if self.is_chief:
+            nll = results["valid"]["nll"]
+            self.folder.log({"step": self.step, "valid": results["valid"]})
+            self.folder.keep_if_best(self.model, self.corpus.vocabulary, self.step, nll)
+
+    def _run_evaluation(self):
+        """Scores the newest checkpoint, or with do_eval_only every one that is kept, and says which is best."""
+        config, results = self.train_config, {}
+        every = config.do_eval_only and not config.eval_ckpt_path
+        for path in self.state.checkpoints() if every else [None]:
+            if path is not None:
+                step = int(path.rpartition("-")[2])
+                if step < config.start_eval_steps:
+                    continue
+                self.step = self.state.read(path)
+            self._say(f"step {self.step:,}:" if not config.eval_ckpt_path else f"{config.eval_ckpt_path}:")
+            results[self.step] = self.evaluate()
+        if not results:
+            raise ValueError(f"model_dir must hold a checkpoint from start_eval_steps on. Received: model_dir={config.model_dir}, "
+                             f"start_eval_steps={config.start_eval_steps}")
+        split = config.evaluated_splits[0]
+        best = min(results, key=lambda step: results[step][split]["nll"])
+        if len(results) > 1:
+            value, unit = in_unit(results[best][split]["nll"], self.corpus.vocabulary.kind)
+            self._say(f"best on {split}: step {best:,} with {value:.3f} {unit}")
+        return {"step": best, "settings": self._evaluation_settings(), **results[best]}
 
     def _batches(self):
         """Returns an iterator of the training batches that are left of this pass over the data."""
         done = self.step % self._steps_an_epoch
         if done == 0:
-            self.memory = self.model.initial_memory(self.corpus.rows("train"))
-        return iter(self.corpus.dataset("train", self.model.config.tgt_len).skip(done))
+            self._step.reset_memory()
+        dataset = functools.partial(self._host_batches, "train", self.model.config.tgt_len)
+        return iter(replica_batches(self.strategy, lambda host: dataset(host).skip(done)))
 
-    def evaluate(self, model=None):
-        """Returns {split: {"nll": mean in nats, "tokens": number scored, unit: value}} for valid and test, and prints it."""
-        config, results = self.train_config, {}
-        model = self._evaluation_model() if model is None else model
-        for split in ("valid", "test"):
-            nll, tokens = evaluate(model, self.corpus.dataset(split, config.eval_tgt_len), self._eval_mem_len)
-            value, unit = in_unit(nll, self.corpus.vocabulary.kind)
-            results[split] = {"nll": nll, "tokens": tokens, unit: value}
-            print(f"{split}: {value:.3f} {unit} over {tokens:,} tokens (memory {self._eval_mem_len})", flush=True)
-        return results
+    def _host_batches(self, split, tgt_len, host):
+        return self.corpus.dataset(split, tgt_len, self._drops_remainder, host=host)
 
-    def save(self):
-        """Writes a checkpoint to resume from, and the weights where from_preset finds them."""
-        _, manager = self._checkpoint()
-        manager.save(checkpoint_number=self.step)
-        model_folder.save_model(self.model, self.folder)
+    @property
+    def _drops_remainder(self):
+        """Whether the last, shorter segment of a pass is left out: TPUs need one shape."""
+        return isinstance(self.strategy, tf.distribute.TPUStrategy)
 
     @property
     def _steps_an_epoch(self):
-        return self.corpus.n_segments("train", self.model.config.tgt_len)
+        return self.corpus.n_segments("train", self.model.config.tgt_len, self._drops_remainder)
 
     @property
     def _eval_mem_len(self):
@@ -163,27 +267,16 @@ class Training:
 
     def _steps_to_next_stop(self):
         config, step = self.train_config, self.step
-        stops = [every - step % every for every in (config.iterations, config.save_steps, self._steps_an_epoch)]
-        return min(*stops, config.train_steps - step)
+        every = (config.iterations, config.save_steps, self._steps_an_epoch, *[config.eval_steps] * bool(config.eval_steps))
+        return min(*(count - step % count for count in every), config.train_steps - step)
 
     def _advance(self, batches, steps):
-        """Makes some updates and returns what Progress reports of them."""
-        outcome, self.memory = self._updates(batches, self.memory, tf.constant(steps))
-        self.step += steps
+        """Makes some updates and returns what is reported of them."""
+        outcome = self._step.run(batches, tf.constant(steps))
         outcome = {name: value.numpy().item() for name, value in outcome.items()}
-        return {**outcome, "nll": outcome["nll"] / outcome["tokens"]}
-
-    @tf.function
-    def _updates(self, batches, memory, steps):
-        outcome = dict.fromkeys(("nll", "gradient_norm", "learning_rate"), tf.constant(0.0)) | {"tokens": tf.constant(0)}
-        for _ in tf.range(steps):
-            token_ids, labels = next(batches)
-            learning_rate = tf.identity(self.optimizer.learning_rate)
-            loss, norm, memory = self._update(self.model, self.optimizer, self.train_config.clip, token_ids, labels, memory)
-            tokens = tf.size(labels)
-            outcome = {"nll": outcome["nll"] + loss * tf.cast(tokens, tf.float32), "tokens": outcome["tokens"] + tokens,
-                       "gradient_norm": norm, "learning_rate": learning_rate}
-        return outcome, memory
+        bad = self.step + outcome["bad_step"] if outcome["bad_step"] else 0
+        self.step += steps
+        return {**outcome, "nll": outcome["nll"] / outcome["tokens"], "bad_step": bad}
 
     def _evaluation_settings(self):
         config, model = self.train_config, self.model.config
@@ -192,113 +285,103 @@ class Training:
                 "same_length": model.same_length if config.eval_same_length is None else config.eval_same_length}
 
     def _evaluation_model(self):
-        settings = self._evaluation_settings()
-        return evaluation_model(self.model, clamp_len=settings["clamp_len"], same_length=settings["same_length"])
+        """Returns the model for evaluation: this one, or a copy where its settings differ, with today's weights."""
+        settings = {name: self._evaluation_settings()[name] for name in ("clamp_len", "same_length")}
+        if all(getattr(self.model.config, name) == value for name, value in settings.items()):
+            return self.model
+        if not hasattr(self, "_copy"):
+            self._copy = evaluation_model(self.model, **settings)
+        self._copy.set_weights(self.model.get_weights())
+        return self._copy
 
-    def _check_same_run(self, model_config, identity):
-        """Raises ValueError where the folder holds weights that this run can't go on with."""
-        checkpoints = tf.io.gfile.glob(self._path("checkpoints/step-*.index"))
-        if not checkpoints and not os.path.exists(self._path(model_folder.WEIGHTS)):
-            return
-        if not checkpoints:
-            raise ValueError(f"model_dir must be new or hold a run's checkpoints beside its {model_folder.WEIGHTS}. Received: "
-                             f"model_dir={self.folder}")
-        stored = model_folder.read_config(self.folder)
-        was = {**stored["model"], **{name: stored.get(name) for name in identity}}
-        now = {**json.loads(json.dumps(dataclasses.asdict(model_config))), **identity}
-        other = [name for name in now if now[name] != was.get(name)]
-        if other:
-            raise ValueError(f"model_dir must be new or hold a run of the same model on the same data; {self.folder} has "
-                             f"{', '.join(f'{name}={was.get(name)}' for name in other)}. Received: "
-                             f"{', '.join(f'{name}={now[name]}' for name in other)}")
-
-    def _checkpoint(self):
-        """Returns (tf.train.Checkpoint of the whole state, its CheckpointManager)."""
-        state = tf.train.Checkpoint(
-            model=[variable.value for variable in self.model.variables],
-            optimizer=[variable.value for variable in self.optimizer.variables],
-            memory_hidden=tf.Variable(self.memory["hidden"]), memory_length=tf.Variable(self.memory["length"]))
-        return state, tf.train.CheckpointManager(state, self._path("checkpoints"), max_to_keep=2, checkpoint_name="step")
-
-    def _restore(self):
-        state, manager = self._checkpoint()
-        if manager.latest_checkpoint is None and not tf.io.gfile.glob(self._path("checkpoints/step-*.index")):
-            return
+    def _is_complete(self, results, settings):
+        """Tells whether a run's results are there, for these settings."""
         try:
-            state.restore(manager.latest_checkpoint or self._path("checkpoints/checkpoint")).assert_consumed()
-        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
-            raise ValueError("model_dir must hold a checkpoint of this model that can be read "
-                             f"({str(error).splitlines()[0]}). Received: model_dir={self.folder}") from error
-        self.step = int(self.optimizer.iterations)
-        self.memory = {"hidden": state.memory_hidden.value(), "length": state.memory_length.value()}
+            scored = all(isinstance(results[split]["nll"], float) and results[split]["tokens"]
+                         for split in self.train_config.evaluated_splits)
+            return scored and (results["step"], results["settings"]) == (self.step, settings)
+        except (KeyError, TypeError):
+            return False
 
-    def _results(self):
-        """Returns what run() wrote at the end; {} if it has not come so far."""
-        try:
-            with open(self._path(RESULTS), encoding="utf-8") as file:
-                results = json.load(file)
-            complete = all(isinstance(results[split]["nll"], float) and results[split]["tokens"] for split in ("valid", "test"))
-            return results if complete else {}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+    def _saving_when_told_to_end(self):
+        return _Handler(signal.SIGTERM, self._stop)
 
-    def _path(self, name):
-        return os.path.join(self.folder, name)
+    def _stop(self, number, frame):
+        del frame
+        self._stopped_by = number
+
+    def _end_if_told_to(self):
+        """Saves and ends if this process, or that of another host, was told to end."""
+        told = self._stopped_by is not None
+        if self.strategy.cluster_resolver is not None and self.strategy.num_replicas_in_sync > 1:
+            flags = self.strategy.experimental_distribute_values_from_function(lambda _: tf.constant(int(told)))
+            told = bool(self.strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None))
+        if told:
+            self.save()
+            self._say(f"\ntold to end: saved at step {self.step:,}; the same command goes on from there")
+            raise SystemExit(128 + signal.SIGTERM)
+
+    def _say(self, text):
+        if self.is_chief:
+            print(text, flush=True)
 
     def _say_start(self):
-        parameters = sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables)
+        parameters = sum(math.prod(variable.shape) for variable in self.model.trainable_variables)
         tokens = self.corpus.rows("train") * self.model.config.tgt_len
-        print(f"{parameters:,} parameters, {tokens:,} tokens a step, {self._steps_an_epoch:,} steps a pass over the data; "
-              f"the run lies in {self.folder}", flush=True)
+        devices = self.strategy.num_replicas_in_sync
+        self._say(f"{parameters:,} parameters, {tokens:,} tokens a step{f' on {devices} devices' if devices > 1 else ''}, "
+                  f"{self._steps_an_epoch:,} steps a pass over the data; the run lies in {self.folder.path}")
+        if self.train_config.save_memory and self.state.memory_bytes > 1 << 20:
+            self._say(f"every checkpoint holds {self.state.memory_bytes / 2 ** 20:,.0f} MiB of memory; --save_memory=false leaves it out")
         if self.step:
-            print(f"resumes after step {self.step:,}", flush=True)
+            self._say(f"resumes after step {self.step:,}")
 
     def _say_finished(self, results):
-        print(f"{self.folder} is finished: {self.step:,} of {self.train_config.train_steps:,} steps. To train longer, raise "
-              "--train_steps; to begin anew, choose another --model_dir.")
-        for split in ("valid", "test"):
+        self._say(f"{self.folder.path} is finished: {self.step:,} of {self.train_config.train_steps:,} steps. To train longer, raise "
+                  "--train_steps; to begin anew, choose another --model_dir.")
+        for split in self.train_config.evaluated_splits:
             value, unit = in_unit(results[split]["nll"], self.corpus.vocabulary.kind)
-            print(f"{split}: {value:.3f} {unit} over {results[split]['tokens']:,} tokens (memory {self._eval_mem_len})")
+            self._say(f"{split}: {value:.3f} {unit} over {results[split]['tokens']:,} tokens (memory {self._eval_mem_len})")
         self._say_next()
         return results
 
-    def _say_sample(self, model):
+    def _say_sample(self):
+        if isinstance(self.strategy, tf.distribute.TPUStrategy):
+            return
         token_ids, _ = next(iter(self.corpus.dataset("valid", self.train_config.eval_tgt_len)))
         context = token_ids.numpy()[0]
-        ids = generate(model, context, SAMPLE_TOKENS, seed=self.train_config.seed,
-                       mem_len=self._eval_mem_len or None)
+        ids = generate(self._evaluation_model(), context, SAMPLE_TOKENS, seed=self.train_config.seed, mem_len=self._eval_mem_len or None)
         decode = self.corpus.vocabulary.decode
-        print(f"--- context\n{decode(context)}\n--- sample\n{decode(ids[len(context):])}\n---")
+        self._say(f"--- context\n{decode(context)}\n--- sample\n{decode(ids[len(context):])}\n---")
 
     def _say_next(self):
-        print(f"The model lies in {self.folder}. To sample from it:\n"
-              f"  python -m txl_tf.generate --model_dir={shlex.quote(self.folder)} --prompt=\"...\"\n"
-              f"To see its curves:\n  tensorboard --logdir={shlex.quote(self.folder)}")
+        folder = shlex.quote(self.folder.path)
+        self._say(f"The model lies in {self.folder.path}. To sample from it:\n"
+                  f"  python -m txl_tf.generate --model_dir={folder} --prompt=\"...\"\n"
+                  f"To see its curves:\n  tensorboard --logdir={folder}")
 
 
-def update(model, optimizer, clip, token_ids, labels, memory):
-    """Makes one update of the weights.
+class _Handler:
+    """Handles a signal within a with block, where signals can be handled at all: in the main thread."""
 
-    Args:
-        model: a TransformerXLLM.
-        optimizer: a Keras optimizer.
-        clip: largest global norm of the gradient.
-        token_ids, labels: (B, T) integers.
-        memory: the memory before the segment.
+    def __init__(self, number, handler):
+        self.number, self.handler = number, handler
 
-    Returns:
-        (mean negative log-likelihood before the update, global norm of its gradient before clipping, memory after).
-    """
-    variables = model.trainable_variables
-    with tf.GradientTape() as tape:
-        loss, memory = model.training_loss(token_ids, labels, memory)
-    gradients, norm = clip_gradients(tape.gradient(loss, variables), clip)
-    optimizer.apply(gradients, variables)
-    return loss, norm, memory
+    def __enter__(self):
+        try:
+            self.before = signal.signal(self.number, self.handler)
+        except ValueError:
+            self.before = None
+
+    def __exit__(self, *_):
+        if self.before is not None:
+            signal.signal(self.number, self.before)
 
 
 def check_folder(folder):
     """Raises ValueError if a folder can't be made or written; makes nothing."""
+    if "://" in folder:
+        return
     nearest = os.path.abspath(folder)
     while not os.path.exists(nearest):
         nearest = os.path.dirname(nearest)

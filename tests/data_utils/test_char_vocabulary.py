@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from testing.odd_texts import SYMBOLS, check_tokenizer, odd_texts
 
@@ -65,6 +65,7 @@ def test_arguments_are_checked(arguments, message):
         CharVocabulary(**arguments)
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.text("abc", min_size=1), st.integers(1, 5), st.integers(0, 3))
 def test_it_grows_by_the_most_frequent_first(text, max_size, min_freq):
     splitter = CharVocabulary("").splitter()
@@ -75,9 +76,9 @@ def test_it_grows_by_the_most_frequent_first(text, max_size, min_freq):
     assert grown.symbols == "#b" + "".join(added[:max(max_size - 2, 0)])
 
 
-def test_every_character_in_a_graph(tmp_path):
+def test_every_character_in_a_graph():
     symbols = "".join(sorted({symbol for text in TEXTS for symbol in text}))
-    check_tokenizer(CharVocabulary(symbols), TEXTS, tmp_path)
+    check_tokenizer(CharVocabulary(symbols), TEXTS)
 
 
 def test_unknown_characters_in_a_graph(tmp_path):

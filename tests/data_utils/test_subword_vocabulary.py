@@ -56,6 +56,18 @@ def test_training_is_deterministic_whatever_the_blocks(trained):
     assert SubwordVocabulary.trained([text_of_words(1)], SIZE).model != trained.model
 
 
+@pytest.mark.parametrize("size, distance", [(40, 1), (41, 2), (83, 4), (1000, 32)])
+def test_of_a_long_text_parts_at_equal_distances_are_used(monkeypatch, size, distance):
+    monkeypatch.setattr(data_utils.subword_vocabulary, "_TRAINED_PART", 4)
+    monkeypatch.setattr(data_utils.subword_vocabulary, "_TRAINED_TEXT", 40)
+    text = bytes(index % 251 for index in range(size)).replace(b"\n", b" ")
+    parts = [text[start:start + 4] for start in range(0, size, 4)][::distance]
+    for step in (1, 3, 7, 2000):
+        blocks = (text[start:start + step] for start in range(0, size, step))
+        assert data_utils.subword_vocabulary._sample(blocks) == (b"\n" if distance > 1 else b"").join(parts)
+    assert 5 <= len(parts) <= 10
+
+
 def test_training_survives_awkward_text():
     needed("sentencepiece")
     text = "\n".join(odd_texts(symbols=SYMBOLS)).encode("utf-8") + b"\xff\x80\x80" + b"\x80" * 9000 + text_of_words()

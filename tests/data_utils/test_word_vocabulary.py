@@ -98,7 +98,8 @@ def test_all_words_in_a_graph(rules):
     check_tokenizer(vocabulary_of(TEXTS, **rules), TEXTS, same_text=False)
 
 
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rules", [
+    pytest.param(rules, id=name, marks=[] if name in ("ptb", "lm1b", "start and end") else pytest.mark.slow) for name, rules in RULES.items()])
 def test_unknown_words_in_a_graph(rules, tmp_path):
     half = vocabulary_of(TEXTS[::2], **rules)
     vocabulary = WordVocabulary([*half.symbols, "<none>"], unknown="<none>", **{"line_end": "<eos>", **rules})

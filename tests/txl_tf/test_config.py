@@ -8,8 +8,9 @@ import typing
 import numpy as np
 import pytest
 
+from data_utils.prepare import prepare_corpus
 from txl_tf.attention.relative import RelativeMultiHeadAttention
-from txl_tf.config import DataConfig, ModelConfig, TrainConfig
+from txl_tf.config import DataConfig, ModelConfig, TrainConfig, check_together
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.transformer_block import TransformerXLBlock
@@ -33,10 +34,19 @@ REFUSED = {
         "warmup_steps": [-1, 2.5, "3", NAN, 2001], "min_lr_ratio": [-0.1, 1.1, NAN, INF, "0.1"], "clip": [0.0, -1.0, NAN, INF],
         "model_dir": [None, 3, ""], "iterations": [0, -1, 2.5], "save_steps": [0, -1, 2.5], "seed": [-1, 2.5, "1", None],
         "precision": ["float16", "", None], "jit_compile": ["yes", 1], "eval_tgt_len": [0, -1, 2.5], "eval_mem_len": [-1, 2.5, "8"],
-        "eval_clamp_len": [2.5, "8"], "eval_same_length": ["yes", 1],
+        "eval_clamp_len": [2.5, "8"], "eval_same_length": ["yes", 1], "clip_scope": ["local", "", None], "batch_chunk": [0, -1, 2.5, None],
+        "remat": ["yes", 1, None], "save_memory": [0, None], "keep_checkpoints": [0, -1, 2.5, None], "do_train": ["no", 0, None],
+        "do_eval": ["no", 0, None], "do_test": ["yes", 1, None], "do_eval_only": ["yes", 1, None],
+        "start_eval_steps": [-1, 2.5, None, 10], "eval_split": ["dev", "", 3], "eval_steps": [-1, 2.5, None],
+        "max_eval_batch": [0, -2, 2.5, None], "eval_ckpt_path": ["", 3, "elsewhere/checkpoints/step-5"], "warm_start_path": ["", 3],
+        "num_hosts": [0, -1, 2.5, None], "num_core_per_host": [0, -1, 2.5, "4"], "use_tpu": ["yes", 1], "tpu": [3], "tpu_zone": [3],
+        "gcp_project": [3], "master": [3], "track_mean": ["yes", 1, None],
     },
     "data": {
-        "dataset": [3], "data_dir": [3], "train_batch_size": [0, -1, 2.5, "4", None], "eval_batch_size": [0, -1, 2.5],
+        "dataset": [3], "data_dir": [3], "train_batch_size": [0, -1, 2.5, "4"], "eval_batch_size": [0, -1, 2.5],
+        "record_info_dir": ["", 3], "corpus_info_path": ["", 3], "train_files": [3], "valid_files": [3], "test_files": [3],
+        "tfds_splits": [3], "vocabulary": [3], "vocab_file": [3], "vocab_size": [0, 2.5], "min_freq": [0, "2"], "lower_case": ["no", 1],
+        "num_passes": [0, 2.5], "num_shuffle": [0, "4"], "shuffle_shards": ["no", 1], "shuffle_seed": [2.5, "1"], "num_procs": [0, None],
     },
 }
 CASES = [(section, name, value) for section, fields in REFUSED.items() for name, values in fields.items() for value in values]
@@ -70,6 +80,95 @@ def test_a_warm_up_longer_than_the_training_names_both():
     TrainConfig(train_steps=10, warmup_steps=10)
 
 
+CONTRADICTIONS = [  # (settings of TrainConfig, what is received)
+    ({"do_train": False, "do_eval": False}, "do_train=False, do_eval=False, do_test=False"),
+    ({"start_eval_steps": 5, "do_train": False}, "start_eval_steps=5, do_eval_only=False"),
+    ({"eval_ckpt_path": "a/step-5"}, "eval_ckpt_path=a/step-5, do_train=True"),
+    ({"eval_ckpt_path": "a/step-5", "do_eval_only": True, "start_eval_steps": 5}, "eval_ckpt_path=a/step-5, start_eval_steps=5"),
+    ({"warm_start_path": "a", "do_train": False}, "warm_start_path=a, do_train=False, do_eval_only=False"),
+    ({"warm_start_path": "a", "do_eval_only": True}, "warm_start_path=a, do_train=False, do_eval_only=True"),
+    ({"warm_start_path": "runs/a", "model_dir": "runs/a"}, "warm_start_path=runs/a, model_dir=runs/a"),
+    ({"warm_start_path": "b/../runs/a/", "model_dir": "runs/a"}, "warm_start_path=b/../runs/a/, model_dir=runs/a"),
+    ({"warm_start_path": "gs://a/step-5", "model_dir": "gs://a"}, "warm_start_path=gs://a/step-5, model_dir=gs://a"),
+    ({"tpu": "one", "use_tpu": False}, "tpu=one, use_tpu=False"),
+    ({"tpu_zone": "z", "gcp_project": "p", "use_tpu": False}, "tpu_zone=z, gcp_project=p, use_tpu=False"),
+    ({"tpu": "one", "master": "grpc://two"}, "tpu=one, master=grpc://two"),
+    ({"precision": "mixed_float16", "use_tpu": True}, "precision=mixed_float16, use_tpu=True"),
+    ({"precision": "mixed_float16", "tpu": "local"}, "precision=mixed_float16, tpu=local"),
+]
+
+
+@pytest.mark.parametrize("settings, received", CONTRADICTIONS, ids=lambda value: value if isinstance(value, str) else "")
+def test_settings_that_contradict_each_other_are_named(settings, received):
+    with pytest.raises(ValueError) as refusal:
+        TrainConfig(**settings)
+    sentence, _, shown = str(refusal.value).partition(". Received: ")
+    assert shown == received and " must " in sentence and sentence.startswith(received.split("=")[0])
+
+
+@pytest.mark.parametrize("settings", [
+    {"eval_ckpt_path": "a/step-5", "do_train": False}, {"eval_ckpt_path": "a/step-5", "do_eval_only": True},
+    {"start_eval_steps": 5, "do_eval_only": True}, {"warm_start_path": "runs/a", "model_dir": "runs/ab"},
+    {"warm_start_path": "runs", "model_dir": "runs/a"}, {"use_tpu": False, "precision": "mixed_float16"}, {"use_tpu": True, "tpu": "one"},
+    {"tpu": "one"}, {"max_eval_batch": 1}, {"eval_steps": 0}, {"do_train": False, "do_eval": False, "do_test": True},
+])
+def test_settings_that_agree_are_kept(settings):
+    config = TrainConfig(**settings)
+    assert {name: getattr(config, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize("settings, splits", [
+    ({}, ("valid", "test")), ({"do_test": True}, ("valid", "test")), ({"eval_split": "valid"}, ("valid",)),
+    ({"eval_split": "train", "do_test": True}, ("train", "test")), ({"do_eval": False}, ()),
+    ({"do_eval": False, "do_test": True}, ("test",)),
+    ({"do_eval": False, "eval_split": "valid"}, ()), ({"do_eval_only": True, "eval_split": "test"}, ("test",)),
+])
+def test_the_splits_to_score(settings, splits):
+    assert TrainConfig(**settings).evaluated_splits == splits
+
+
+def test_evaluation_alone_means_no_training():
+    config = TrainConfig(do_eval_only=True)
+    assert (config.do_train, config.do_eval) == (False, True)
+    assert (TrainConfig().do_train, TrainConfig().do_eval) == (True, True)
+
+
+@pytest.mark.parametrize("train, rows, fits", [
+    ({"batch_chunk": 3}, 32, False), ({"batch_chunk": 4}, 32, True), ({"num_hosts": 3}, 32, False), ({"num_core_per_host": 5}, 32, False),
+    ({"num_hosts": 2, "num_core_per_host": 4, "batch_chunk": 4}, 32, True),
+    ({"num_hosts": 2, "num_core_per_host": 4, "batch_chunk": 8}, 32, False),
+    ({"batch_chunk": 3, "do_train": False}, 32, True), ({"batch_chunk": 3}, None, True),
+])
+def test_a_batch_must_fall_into_equal_parts(train, rows, fits):
+    configs = TrainConfig(**train), DataConfig(train_batch_size=rows)
+    if fits:
+        check_together(*configs)
+        return
+    with pytest.raises(ValueError, match="^train_batch_size must be a multiple of .* Received: train_batch_size=32, num_hosts=") as refusal:
+        check_together(*configs)
+    assert all(f"{name}={value}" in str(refusal.value) for name, value in train.items())
+
+
+@pytest.mark.parametrize("opened", ["record_info_dir", "corpus_info_path"])
+def test_records_that_exist_are_not_prepared(opened):
+    with pytest.raises(ValueError, match=rf"^{opened} must not come .* Received: {opened}=there, train_files=a, min_freq=2$"):
+        DataConfig(**{opened: "there"}, train_files="a", min_freq=2)
+    DataConfig(**{opened: "there"}, vocab_file="vocabulary.json", train_batch_size=3)
+
+
+def test_data_settings_are_those_of_the_preparation():
+    opening = {"record_info_dir", "corpus_info_path"}
+    sources = {"train_files", "valid_files", "test_files", "tfds_splits"}  # what prepare_corpus hands on
+    parameters = inspect.signature(prepare_corpus).parameters
+    names = {field.name for field in dataclasses.fields(DataConfig)} - opening
+    assert names - parameters.keys() == sources
+    defaults = {name: parameters[name].default for name in names - sources} | dict.fromkeys(sources)
+    required = {name for name, default in defaults.items() if default is inspect.Parameter.empty}
+    assert required == {"dataset", "data_dir"}  # DataConfig fills them in
+    found = {field.name: field.default for field in dataclasses.fields(DataConfig)}
+    assert {name: found[name] for name in names - required} == {name: defaults[name] for name in names - required}
+
+
 def test_cutoffs_name_the_vocabulary():
     with pytest.raises(ValueError, match=r"Received: cutoffs=\(10, 256\), n_token=256$"):
         ModelConfig(n_token=256, cutoffs=(10, 256))
@@ -99,7 +198,7 @@ def test_widths_follow_the_model():
 
 def test_the_data_folder_decides_the_dataset():
     assert (DataConfig().dataset, DataConfig().data_dir) == ("stdlib", "data/stdlib")
-    assert DataConfig(data_dir="mine").dataset == "text"
+    assert DataConfig(data_dir="mine").dataset is None  # as it was prepared, otherwise text
     assert DataConfig(dataset="other").data_dir == "data/other"
 
 
@@ -113,6 +212,7 @@ def test_frozen(section):
 @pytest.mark.parametrize("config", [
     ModelConfig(n_token=256, cutoffs=(10, 20), div_val=2, dropout=0.1, same_length=True, init="uniform", memory_start="zeros"),
     TrainConfig(eval_mem_len=7, eval_same_length=False, learning_rate=3e-4),
+    TrainConfig(do_eval_only=True, start_eval_steps=3, use_tpu=True, num_core_per_host=8, eval_split="test"),
     DataConfig(data_dir="mine"),
 ], ids=lambda config: type(config).__name__)
 def test_json_round_trip(config):

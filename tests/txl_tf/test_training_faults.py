@@ -10,7 +10,8 @@ import txl_tf.training
 from data_utils import prepare_corpus
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.model_folder import WEIGHTS, load_model
-from txl_tf.training import RESULTS, Training
+from txl_tf.run_folder import RESULTS
+from txl_tf.training import Training
 
 MODEL = ModelConfig(n_token=256, n_layer=1, d_model=16, n_head=2, d_inner=16, tgt_len=8, mem_len=7)
 

@@ -1,6 +1,7 @@
 """One layer of a Transformer-XL."""
 
 import keras
+import tensorflow as tf
 
 from txl_tf.attention import ATTENTIONS
 from txl_tf.layers.feed_forward import FeedForward
@@ -53,6 +54,7 @@ class TransformerXLBlock(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.attention = attention
+        self.remat = False  # whether the backward pass computes the activations again; a matter of training, so not of the config
         shared = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
         self.attention_layer = ATTENTIONS[attention](num_heads, head_dim, attention_dropout, name="attention", **shared)
         self.attention_dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -69,12 +71,29 @@ class TransformerXLBlock(keras.layers.Layer):
 
     def call(self, inputs, memory=None, attention_mask=None, position_embedding=None, return_attention_scores=False,
              training=None):
+        if self.remat and training and not return_attention_scores:
+            return self._recomputed(inputs, memory, attention_mask, position_embedding)
+        return self._computed(inputs, memory, attention_mask, position_embedding, return_attention_scores, training)
+
+    def _computed(self, inputs, memory, attention_mask, position_embedding, return_attention_scores, training):
         attended, weights = self.attention_layer(
             inputs, memory=memory, attention_mask=attention_mask, position_embedding=position_embedding,
             return_attention_scores=True, training=training)
         hidden = self.attention_norm(inputs + self.attention_dropout_layer(attended, training=training))
         outputs = self.feed_forward_norm(hidden + self.feed_forward(hidden, training=training))
         return (outputs, weights) if return_attention_scores else outputs
+
+    def _recomputed(self, inputs, memory, attention_mask, position_embedding):
+        """Computes the outputs in a way that keeps only the inputs for the backward pass, which drops the same as the forward."""
+        seeds = [layer.seed_generator.state for layer in self._flatten_layers() if getattr(layer, "seed_generator", None)]
+        before = [seed.value * 1 for seed in seeds]
+
+        def outputs(inputs):
+            for seed, state in zip(seeds, before):
+                seed.assign(state)
+            return self._computed(inputs, memory, attention_mask, position_embedding, False, True)
+
+        return tf.recompute_grad(outputs)(inputs)
 
     def get_config(self):
         return {

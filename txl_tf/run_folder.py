@@ -1,0 +1,119 @@
+"""The folder of a run, which anyone can read: settings, versions, a line of JSON for every report, results, the best weights."""
+
+import dataclasses
+import json
+import os
+import platform
+import sys
+
+import keras
+import tensorflow as tf
+
+from txl_tf import model_folder
+from txl_tf.config import ModelConfig
+
+RESULTS, LOG, BEST = "results.json", "log.jsonl", "best"
+
+
+class RunFolder:
+    """What a run leaves beside its checkpoints and TensorBoard summaries.
+
+    config.json has the settings, what the run was begun on, the command and the versions; log.jsonl a line of JSON a report;
+    results.json what was scored at the end; best/ the model that was best on the valid split, with its score.
+
+    Args:
+        path: the folder, here or at any address that tf.io.gfile opens.
+
+    Raises, from `check_same_run`:
+        ValueError: if the folder holds another run.
+
+    Example:
+        folder = RunFolder("runs/mine")
+        folder.log({"step": 50, "loss": 3.2})
+    """
+
+    def __init__(self, path):
+        self.path = path
+
+    def file(self, name):
+        """Returns the path of a file of the folder."""
+        return os.path.join(self.path, name)
+
+    def check_same_run(self, model_config, identity, has_checkpoints):
+        """Raises ValueError where the folder holds weights that a run of this model on these data can't go on with."""
+        if not has_checkpoints:
+            if tf.io.gfile.exists(self.file(model_folder.WEIGHTS)):
+                raise ValueError(f"model_dir must be new or hold a run's checkpoints beside its {model_folder.WEIGHTS}. Received: "
+                                 f"model_dir={self.path}")
+            return
+        stored = model_folder.read_config(self.path)
+        was = {**stored["model"], **{name: stored.get(name) for name in identity}}
+        now = {**json.loads(json.dumps(dataclasses.asdict(model_config))), **identity}
+        other = [name for name in now if now[name] != was.get(name)]
+        if other:
+            raise ValueError(f"model_dir must be new or hold a run of the same model on the same data; {self.path} has "
+                             f"{', '.join(f'{name}={was.get(name)}' for name in other)}. Received: "
+                             f"{', '.join(f'{name}={now[name]}' for name in other)}")
+
+    def trained_config(self, vocabulary):
+        """Returns the ModelConfig of the run. Raises ValueError if there is none, or its vocabulary is another one."""
+        stored = model_folder.read_config(self.path)
+        kept = self.file(model_folder.VOCABULARY)
+        if tf.io.gfile.exists(kept) and model_folder.load_vocabulary(self.path).sha256() != vocabulary.sha256():
+            raise ValueError(f"The data must have the vocabulary of the run; its {model_folder.VOCABULARY} is another one. Received: "
+                             f"model_dir={self.path}, vocabulary of {vocabulary.n_token} ids")
+        return ModelConfig(**stored["model"])
+
+    def begin(self, model_config, train_config, identity, vocabulary, step):
+        """Makes the folder, writes what the run is, and takes from the log what came after the step that it goes on from."""
+        try:
+            tf.io.gfile.makedirs(self.path)
+        except (tf.errors.OpError, OSError) as error:
+            reason = getattr(error, "message", None) or str(error)
+            raise ValueError(f"model_dir must be a folder that can be written ({reason}). Received: model_dir={self.path}") from error
+        vocabulary.save(self.file(model_folder.VOCABULARY))
+        model_folder.write_config(self.path, {
+            "model": dataclasses.asdict(model_config), "train": dataclasses.asdict(train_config), **identity,
+            "command": sys.argv, "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
+                                              "keras": keras.__version__}})
+        kept = [line for line in self._log_lines() if json.loads(line)["step"] <= step]
+        if len(kept) < len(self._log_lines()):
+            model_folder.write_text(self.file(LOG), "".join(f"{line}\n" for line in kept))
+
+    def log(self, report):
+        """Adds a line of JSON to the log."""
+        with tf.io.gfile.GFile(self.file(LOG), "a") as file:
+            file.write(json.dumps(report) + "\n")
+
+    def results(self):
+        """Returns what `write_results` wrote; {} if there is nothing that can be read."""
+        return self._json(RESULTS)
+
+    def write_results(self, results):
+        """Writes what was scored at the end."""
+        model_folder.write_json(self.file(RESULTS), results)
+
+    def keep_if_best(self, model, vocabulary, step, nll):
+        """Keeps the model apart if it scores better than any before it. Returns whether it does."""
+        best = self._json(os.path.join(BEST, RESULTS)).get("valid", {}).get("nll")
+        if best is not None and best <= nll:
+            return False
+        model_folder.save_model(model, self.file(BEST), vocabulary)
+        model_folder.write_json(self.file(os.path.join(BEST, RESULTS)), {"step": step, "valid": {"nll": nll}})
+        return True
+
+    def _json(self, name):
+        try:
+            with tf.io.gfile.GFile(self.file(name)) as file:
+                content = json.loads(file.read())
+            return content if isinstance(content, dict) else {}
+        except (tf.errors.OpError, OSError, ValueError):
+            return {}
+
+    def _log_lines(self):
+        """Returns the lines of the log that are whole; a killed run may have left a part of one."""
+        if not tf.io.gfile.exists(self.file(LOG)):
+            return []
+        with tf.io.gfile.GFile(self.file(LOG)) as file:
+            lines = file.read().splitlines()
+        return [line for line in lines if line.startswith('{"') and line.endswith("}")]

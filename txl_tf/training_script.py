@@ -1,0 +1,42 @@
+"""What the training scripts share: from the flags to the run, every error that the user can mend as one sentence."""
+
+import dataclasses
+import sys
+
+from absl import logging
+
+from txl_tf.distribution import number_of_hosts
+from txl_tf.flags import read_configs
+from txl_tf.presets import fit_to_vocabulary
+from txl_tf.training import Training, check_folder
+
+
+def run_script(name, strategy_of, open_corpus, argv):
+    """Runs what the flags ask for, and ends the process with a sentence where that can't be.
+
+    Args:
+        name: of the script, for messages.
+        strategy_of: function of a TrainConfig to a tf.distribute strategy.
+        open_corpus: `data_utils.opening.open_corpus`, which this package does not import.
+        argv: what was left of the command line after the flags.
+    """
+    logging.set_verbosity(logging.WARNING)
+    try:
+        if len(argv) > 1:
+            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+        model_config, train_config, data_config = read_configs()
+        check_folder(train_config.model_dir)
+        strategy = strategy_of(train_config)
+        hosts = number_of_hosts(strategy)
+        if train_config.num_hosts not in (1, hosts):
+            raise ValueError(f"num_hosts must be that of the cluster, {hosts}. Received: num_hosts={train_config.num_hosts}")
+        corpus = open_corpus(tgt_len=model_config.tgt_len, num_hosts=hosts, **dataclasses.asdict(data_config))
+        run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus, strategy)
+    except (ValueError, OSError) as error:
+        sys.exit(f"{name}: {error}")
+    try:
+        run.run()
+    except (FloatingPointError, OSError) as error:
+        sys.exit(f"{name}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(f"{name}: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")
