@@ -2,13 +2,13 @@
 
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from absl import app
+from absl import app, flags
 
 from data_utils import open_corpus
 from txl_tf.distribution import device_strategy
-from txl_tf.flags import define_flags
+from txl_tf import flags as settings
 from txl_tf.training_script import run_script
 
 
@@ -25,5 +25,6 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    define_flags()
+    settings.define_flags()
+    flags.adopt_module_key_flags(settings)  # so that --help lists them
     app.run(main)

@@ -126,6 +126,7 @@ class CorpusWriter:
             vocabulary, streams, unknown = self._encoded(texts, vocabulary, wanted["splits"]["train"]["order"], raw)
             for split in texts:
                 self._check_lengths(split, streams[split], wanted["splits"][split]["rows"])
+                _check_known(split, unknown[split], sum(map(len, streams[split])))
             (self.data_dir / MANIFEST).unlink(missing_ok=True)
             entries = {split: kept.get(split) or self._written(split, streams[split], unknown[split], vocabulary.n_token,
                                                               wanted["splits"][split]) for split in self.texts}
@@ -210,6 +211,12 @@ class CorpusWriter:
                 raise
             raise type(error)(f"Expected to be able to read and write {error.filename or self.data_dir} ({error.strerror}). "
                               f"Received: data_dir={self.data_dir}") from error
+
+
+def _check_known(split, unknown, tokens):
+    if split == "train" and unknown > tokens / 2:
+        raise ValueError("Expected a vocabulary that has most tokens of the train split, by --vocab_size, --min_freq or --vocab_file. "
+                         f"Received: one that lacks {unknown} of {tokens}")
 
 
 def _ordered(streams, order, raw):

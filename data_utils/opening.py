@@ -8,9 +8,10 @@ from data_utils.corpus import MANIFEST, Corpus, read_manifest
 from data_utils.corpus_writer import RECORDS
 from data_utils.datasets import dataset_entry
 from data_utils.original_corpus import OriginalCorpus
-from data_utils.prepare import prepare_corpus
+from data_utils.prepare import VOCABULARY_OPTIONS, prepare_corpus
 
 _RECORD_INFO = "record_info-*.json"
+_NOT_OF_THE_RECORDS = {"train_batch_size", "eval_batch_size", "num_procs"}
 
 
 def open_corpus(dataset, data_dir, tgt_len, *, num_hosts=1, record_info_dir=None, corpus_info_path=None, **wishes):
@@ -39,14 +40,15 @@ def open_corpus(dataset, data_dir, tgt_len, *, num_hosts=1, record_info_dir=None
         raise ValueError("Expected --record_info_dir where --data_dir holds records of the original code besides others. "
                          f"Received: data_dir={data_dir}")
     if has_originals:
-        return _original(info_dir, data_dir, corpus_info_path, num_hosts, wishes)
+        return _original(info_dir, data_dir, corpus_info_path, dataset, num_hosts, wishes)
     if record_info_dir is not None and prepared is None:
         raise FileNotFoundError(f"Expected {_RECORD_INFO} in --record_info_dir, or corpus.json of a prepared folder. "
                                 f"Received: record_info_dir={record_info_dir}")
     folder = data_dir if prepared is None else prepared
     if dataset is None:
         dataset = "text" if prepared is None else read_manifest(prepared)["dataset"]
-    if prepared is not None and ("://" in folder or not _has_text(dataset, folder, wishes)):
+    same = prepared is not None and dataset == read_manifest(prepared)["dataset"]
+    if same and ("://" in folder or not _has_text(dataset, folder, wishes)):
         return _as_it_is(folder, num_hosts, wishes)
     return prepare_corpus(dataset, folder, tgt_len=tgt_len, num_hosts=num_hosts, **wishes)
 
@@ -71,19 +73,32 @@ def _has_text(dataset, folder, wishes):
 def _as_it_is(folder, num_hosts, wishes):
     """Opens a prepared folder that can't be prepared again, if it is as wished for."""
     corpus = Corpus(folder)
-    rows = {"train": wishes.get("train_batch_size"), "valid": wishes.get("eval_batch_size"), "test": wishes.get("eval_batch_size")}
-    other = {"num_hosts": num_hosts} if corpus.num_hosts != num_hosts else {
-        f"rows of {split}": rows[split] for split in corpus.splits if rows[split] not in (None, corpus.rows(split))}
+    manifest = read_manifest(folder)
+    rows = _rows(wishes)
+    there = {"num_hosts": corpus.num_hosts, **dict(zip(VOCABULARY_OPTIONS, manifest["chosen"]["vocabulary"], strict=True)),
+             **manifest["chosen"]["sources"], **manifest["splits"]["train"]["made_from"]["order"],
+             **{f"rows of {split}": corpus.rows(split) for split in corpus.splits}}
+    wished = {"num_hosts": num_hosts, **{f"rows of {split}": rows[split] for split in corpus.splits},
+              **{name: value for name, value in wishes.items() if name not in _NOT_OF_THE_RECORDS}}
+    other = [name for name, value in wished.items() if value is not None and value != there.get(name)]
     if other:
         raise ValueError(f"Expected what {MANIFEST} says in a --data_dir that can't be prepared again, without its text here: "
-                         f"num_hosts={corpus.num_hosts}, rows {', '.join(f'{split}={corpus.rows(split)}' for split in corpus.splits)}. "
-                         f"Received: data_dir={folder}, {', '.join(f'{name}={value}' for name, value in other.items())}")
+                         f"{', '.join(f'{name}={there.get(name)}' for name in other)}. "
+                         f"Received: data_dir={folder}, {', '.join(f'{name}={wished[name]}' for name in other)}")
     return corpus
 
 
-def _original(info_dir, data_dir, corpus_info_path, num_hosts, wishes):
+def _rows(wishes):
+    evaluated = wishes.get("eval_batch_size")
+    return {"train": wishes.get("train_batch_size"), "valid": evaluated, "test": evaluated}
+
+
+def _original(info_dir, data_dir, corpus_info_path, dataset, num_hosts, wishes):
     if num_hosts != 1:
         raise ValueError("Expected one host for records of the original code; records for several are prepared with "
                          f"data_utils.prepare --num_hosts. Received: num_hosts={num_hosts}")
-    rows = {"train": wishes.get("train_batch_size"), "valid": wishes.get("eval_batch_size"), "test": wishes.get("eval_batch_size")}
-    return OriginalCorpus(info_dir, data_dir, corpus_info_path, rows, wishes.get("vocab_file"))
+    corpus = OriginalCorpus(info_dir, data_dir, corpus_info_path, _rows(wishes), wishes.get("vocab_file"))
+    for name, wished, there in (("dataset", dataset, corpus.name), ("vocabulary", wishes.get("vocabulary"), corpus.vocabulary.kind)):
+        if wished not in (None, there, f"{there}_original"):
+            raise ValueError(f"Expected --{name}={there}, as the original code's records have it. Received: {name}={wished}")
+    return corpus

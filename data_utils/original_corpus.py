@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 
+import numpy as np
 import tensorflow as tf
 
 from data_utils.corpus_base import CorpusBase
@@ -30,6 +31,7 @@ class OriginalCorpus(CorpusBase):
         vocab_file: its cache.pkl, a local file; None: the one beside corpus-info.json.
 
     Attributes:
+        name: that of the dataset.
         vocabulary, n_token, cutoffs, splits, num_hosts, identity: as those of a `Corpus`.
 
     Raises:
@@ -52,7 +54,9 @@ class OriginalCorpus(CorpusBase):
                          for split, sizes in chosen.items() if sizes is not None}
         self.splits = tuple(self._records)
         self._labels = {split: records.check() for split, records in self._records.items()}
-        self.vocabulary = _vocabulary(vocab_file or os.path.join(os.path.dirname(info_path), _PICKLE), info["dataset"])
+        self.name = info["dataset"]
+        self.vocabulary, streams = _vocabulary(vocab_file or os.path.join(os.path.dirname(info_path), _PICKLE), self.name)
+        self._check_belonging(streams)
         self.n_token = self.vocabulary.n_token
         if self.n_token != info["vocab_size"]:
             raise ValueError(f"Expected a vocabulary of {info['vocab_size']} symbols, as corpus-info.json says. "
@@ -77,6 +81,18 @@ class OriginalCorpus(CorpusBase):
         """Raises ValueError where a record file is damaged; opening has done the same."""
         for records in self._records.values():
             records.check()
+
+    def _check_belonging(self, streams):
+        """Raises ValueError if the vocabulary is not that of the records: an id beyond it, or another text than its own."""
+        for split, records in self._records.items():
+            token_ids, _ = next(iter(records.dataset()))
+            first, stream = token_ids.numpy()[0], streams.get(split)
+            if split != "train" and isinstance(stream, np.ndarray) and not np.array_equal(first, stream[:len(first)]):
+                raise ValueError(f"Expected the vocabulary and corpus-info.json of these records, not of another text. "
+                                 f"Received: {split} records in {records.data_dir}")
+            if records.highest_id >= self.vocabulary.n_token:
+                raise ValueError(f"Expected ids below {self.vocabulary.n_token}, those of the vocabulary, in the {split} records in "
+                                 f"{records.data_dir}. Received: {records.highest_id}")
 
     def _labels_per_row(self, split):
         return self._labels[self._checked_split(split)]
@@ -121,6 +137,7 @@ def _read_corpus_info(path):
 
 
 def _vocabulary(path, dataset):
+    """Returns the vocabulary of a file, and the streams of ids that lie beside it there: split -> array."""
     entry = DATASETS.get(dataset)
     kind = "word" if entry is None else entry.vocabulary
     start = STARTS[kind] if entry is None or entry.start is None else entry.start
@@ -128,5 +145,6 @@ def _vocabulary(path, dataset):
         raise FileNotFoundError(f"Expected the original code's {_PICKLE} at --vocab_file or beside corpus-info.json. "
                                 f"Received: vocab_file={path}")
     if path.endswith(".pkl"):
-        return original_vocabulary(read_original(path), kind, start)
-    return read_vocabulary_file(path, kind, start)
+        original = read_original(path)
+        return original_vocabulary(original, kind, start), original.streams
+    return read_vocabulary_file(path, kind, start), {}

@@ -51,6 +51,7 @@ class OriginalRecords:
         num_core: the TPU cores of a host that the files were written for, or None.
         num_batch: batches in all files.
         files: tuple of the paths of the record files, in order.
+        highest_id: the highest id that `check` has found, -1 before.
 
     Raises:
         FileNotFoundError: the record_info file or one of the record files is missing.
@@ -76,6 +77,7 @@ class OriginalRecords:
         self.rows, self.tgt_len = int(match[2]), int(match[3])
         self.num_core = match[4] and int(match[4])
         names, self.num_batch = _read_info(self.record_info_path)
+        self.highest_id = -1
         self.files = tuple(tf.io.gfile.join(self.data_dir, name) for name in names)
         for file in self.files:
             if not tf.io.gfile.exists(file):
@@ -143,19 +145,20 @@ class OriginalRecords:
         """Returns the labels of a row of a file, having checked that it goes on from token to token."""
 
         def step(state, tokens):
-            length, goes_on, expected = state
+            length, goes_on, expected, highest = state
             inputs, labels = tokens[..., 0], tokens[..., 1]  # (T, B)
             expected = tf.concat([tf.where(length == 0, inputs[0], expected)[None], labels[:-1]], axis=0)
             goes_on &= tf.reduce_all(inputs == expected)
-            return length + tf.shape(inputs, tf.int64)[0], goes_on, labels[-1]
+            return length + tf.shape(inputs, tf.int64)[0], goes_on, labels[-1], tf.maximum(highest, tf.reduce_max(tokens))
 
-        start = (tf.constant(0, tf.int64), tf.constant(True), tf.zeros(self.rows, tf.int32))
+        start = (tf.constant(0, tf.int64), tf.constant(True), tf.zeros(self.rows, tf.int32), tf.constant(-1))
         try:
-            length, goes_on, _ = self._tokens(file).rebatch(_CHECKED_LEN).reduce(start, step)
+            length, goes_on, _, highest = self._tokens(file).rebatch(_CHECKED_LEN).reduce(start, step)
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
             raise ValueError(f"Expected whole, unchanged batches of {self.rows} rows. Received: file={file}") from error
         if not goes_on:
             raise ValueError(f"Expected rows that go on from token to token. Received: file={file}")
+        self.highest_id = max(self.highest_id, int(highest))
         return int(length)
 
 

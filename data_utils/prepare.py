@@ -6,6 +6,9 @@ import os
 import sys
 from pathlib import Path
 
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 from absl import app, flags
 
 from data_utils.corpus import read_manifest
@@ -16,6 +19,7 @@ from data_utils.vocabulary import VOCABULARIES
 from data_utils.vocabulary_recipe import VocabularyRecipe
 
 _ORDER = ("num_passes", "num_shuffle", "shuffle_shards", "shuffle_seed")  # of the train split
+VOCABULARY_OPTIONS = ("vocabulary", "vocab_file", "vocab_size", "min_freq", "lower_case")
 _LOST = 0.01  # share of an evaluation split's tokens from which on a loss is worth a warning
 
 
@@ -71,6 +75,7 @@ def prepare_corpus(dataset, data_dir, train_batch_size=None, eval_batch_size=Non
     chosen = _or_as_before(chosen, dataset, data_dir)
     recipe, sources = VocabularyRecipe.of(entry, data_dir, *chosen["vocabulary"]), chosen["sources"]
     _check_sources(entry, dataset, data_dir, sources)
+    _check_order(entry, dataset, num_shuffle, shuffle_shards, shuffle_seed)
     _obtain(entry, data_dir, recipe, chosen)
     texts = entry.texts(data_dir, **sources)
     rows = {"train": train_batch_size, "valid": valid_batch_size or eval_batch_size, "test": test_batch_size or eval_batch_size}
@@ -105,6 +110,14 @@ def _check_sources(entry, dataset, data_dir, sources):
             raise ValueError(f"Expected --{name} with a dataset that takes it; {dataset} {takes}. Received: {name}={value!r}")
     if entry.text_in_data_dir and len(sources) < len(SPLITS) and not Path(data_dir).exists():
         raise FileNotFoundError(f"Expected --data_dir to exist and hold the text. Received: data_dir={data_dir}")
+
+
+def _check_order(entry, dataset, num_shuffle, shuffle_shards, shuffle_seed):
+    if not entry.lines_shuffled and (num_shuffle is not None or shuffle_shards):
+        raise ValueError(f"Expected --num_shuffle and --shuffle_shards with lm1b alone, whose sentences are independent. Received: "
+                         f"dataset={dataset}, num_shuffle={num_shuffle}, shuffle_shards={shuffle_shards}")
+    if shuffle_seed is not None and not 0 <= shuffle_seed < 1 << 32:
+        raise ValueError(f"Expected --shuffle_seed from 0 to 2**32 - 1. Received: shuffle_seed={shuffle_seed}")
 
 
 def _obtain(entry, data_dir, recipe, chosen):
@@ -151,8 +164,8 @@ def _define_flags():
     flags.DEFINE_string("data_dir", None, "Folder to write to, and the folder of the text.", required=True)
     for split in SPLITS:
         rows = 32 if split == "train" else 16
-        flags.DEFINE_integer(f"per_host_{split}_bsz", None, f"Rows of a batch of the {split} split on one host; unset: as they "
-                             f"were prepared, {rows} the first time.")
+        flags.DEFINE_integer(f"per_host_{split}_bsz", None, f"Rows of a batch of the {split} split on one host; unset or 0: as "
+                             f"they were prepared, the first time {rows} over all hosts.")
         flags.DEFINE_string(f"{split}_files", None, f"Files of the {split} split elsewhere than in data_dir: paths or patterns, "
                             "also .gz and gs://, separated by commas, in this order.")
     flags.DEFINE_integer("tgt_len", 64, "Tokens of a segment, which a row must have; the files serve every length.")
@@ -181,7 +194,7 @@ def _arguments():
     parameters = inspect.signature(prepare_corpus).parameters
     arguments = {name: values[name] for name in [*parameters, "train_files", "valid_files", "test_files", "tfds_splits"]
                  if name in values}
-    rows = {split: values[f"per_host_{split}_bsz"] for split in SPLITS}
+    rows = {split: values[f"per_host_{split}_bsz"] or None for split in SPLITS}  # 0 is the original's way to leave a split out
     if rows["train"] is None and any(rows.values()):
         arguments.update(dict.fromkeys(_ORDER))  # as in the original code, which makes the splits that have rows alone
     for split in SPLITS:
@@ -204,6 +217,8 @@ def _main(argv):
         corpus = prepare_corpus(**_arguments())
     except (ValueError, OSError) as error:
         sys.exit(f"data_utils.prepare: {error}")
+    except KeyboardInterrupt:
+        sys.exit("data_utils.prepare: interrupted; the same command begins anew")
     for split in corpus.splits:
         tokens, rows, labels = corpus.n_tokens(split), corpus.rows(split), corpus.n_labels(split)
         print(f"{split}: {tokens:,} tokens in {rows} rows, {labels:,} of them predicted, {corpus.n_left_out(split):,} left out "
@@ -212,6 +227,5 @@ def _main(argv):
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     _define_flags()
     app.run(_main)

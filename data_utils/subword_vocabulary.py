@@ -3,12 +3,14 @@
 import base64
 import io
 import itertools
+import re
 
 import numpy as np
 import tensorflow as tf
 
 from data_utils.vocabulary_base import VocabularyBase, utf8
 
+_SUBWORDS = 32_000  # where nothing is said, at most
 _LONGEST_LINE = 1 << 16  # bytes that are split at once; a longer line is cut before a blank
 _TOGETHER = 64  # parts of that length that are split in one call
 _TRAINED_TEXT = 24 << 20  # bytes of a text that are used at most; SentencePiece takes some 25 times as much memory
@@ -42,13 +44,12 @@ class SubwordVocabulary(VocabularyBase):
     """
 
     kind = "subword"
+    _traced = None
 
     def __init__(self, model):
-        import tensorflow_text as tf_text  # here, so that nothing else needs it
-
         self.model = bytes(model)
         try:
-            self._split = tf_text.SentencepieceTokenizer(self.model)
+            self._split = self._made()
             self.n_token = int(self._split.vocab_size())
             self.line_end = int(self._split.string_to_id("</s>"))
             ends = self._piece(self.line_end) == "</s>"
@@ -57,11 +58,26 @@ class SubwordVocabulary(VocabularyBase):
         if not ends:
             raise ValueError("Expected a SentencePiece model with </s> among its pieces. Received: one without")
 
+    def _made(self):
+        import tensorflow_text as tf_text  # here, so that nothing else needs it
+
+        return tf_text.SentencepieceTokenizer(self.model)
+
+    @property
+    def tokenizer(self):
+        try:
+            self._split.vocab_size()
+        except tf.errors.NotFoundError:  # TensorFlow drops its resource when a random seed is set
+            self._split, self._traced = self._made(), None
+        if self._traced is None:
+            self._traced = self._traced_tokenizer()
+        return self._traced
+
     @classmethod
-    def trained(cls, blocks, size):
+    def trained(cls, blocks, size=None):
         """Returns the vocabulary of `size` pieces for a text, the bytes of which come in blocks.
 
-        At most 24 MiB of the text, spread over all of it, are used.
+        None: 32,000, as in the Synthesizer paper, or as many as the text admits. At most 24 MiB of the text, spread over all of it, are used.
 
         Raises:
             ValueError: the text is too small for so many pieces, or too varied for so few, or the package sentencepiece
@@ -72,17 +88,20 @@ class SubwordVocabulary(VocabularyBase):
         except ImportError as error:
             raise ValueError("Expected the package sentencepiece for a vocabulary of subwords to be made: "
                               "pip install sentencepiece. Received: vocabulary='subword'") from error
+        if size is not None and not size < 1 << 31:
+            raise ValueError(f"Expected --vocab_size below 2**31. Received: vocab_size={size}")
         model = io.BytesIO()
         sentencepiece.set_random_generator_seed(0)
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_lines(_sample(blocks)), model_writer=model, vocab_size=size, byte_fallback=True,
+                sentence_iterator=_lines(_sample(blocks)), model_writer=model, vocab_size=size or _SUBWORDS, byte_fallback=True,
+                hard_vocab_limit=size is not None,
                 normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False,
                 max_sentence_length=_TRAINED_LINE, minloglevel=2)
         except RuntimeError as error:
-            reason = str(error).splitlines()[0].rpartition("] ")[2] or str(error)
-            raise ValueError(f"Expected a number of subwords that fits the text ({reason}). "
-                             f"Received: vocab_size={size}") from error
+            most = re.search(r"value <= (\d+)", str(error))
+            wanted = f"of at most {most[1]}, which this text admits" if most else "that holds 256 bytes and all characters of the text"
+            raise ValueError(f"Expected --vocab_size {wanted}. Received: vocab_size={size}") from error
         return cls(model.getvalue())
 
     def encode(self, text):

@@ -39,6 +39,9 @@ class VocabularyBase:
 
     @functools.cached_property
     def tokenizer(self):
+        return self._traced_tokenizer()
+
+    def _traced_tokenizer(self):
         tokenizer = self._make_tokenizer()
         for spec in (tf.TensorSpec([None, None], tf.int32), tf.RaggedTensorSpec([None, None], tf.int32)):
             tokenizer.detokenize.get_concrete_function(spec)  # a SavedModel holds what was traced

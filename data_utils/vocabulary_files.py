@@ -51,7 +51,7 @@ def _read(path, kind, start):
         return original_vocabulary(read_original(path), kind, start)
     if kind != "word":
         raise ValueError("Expected vocabulary.json or a pickle of the original code")
-    words = dict.fromkeys(line.split()[0] for line in utf8(path.read_bytes()).split("\n") if line.split())
+    words = dict.fromkeys(line.split()[0] for line in utf8(path.read_bytes()).removeprefix("\ufeff").split("\n") if line.split())
     return WordVocabulary(**{**start, "symbols": _with_specials(list(words), start)})
 
 

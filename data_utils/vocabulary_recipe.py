@@ -10,8 +10,6 @@ from data_utils.subword_vocabulary import SubwordVocabulary
 from data_utils.vocabulary import VOCABULARIES
 from data_utils.vocabulary_files import TELLING, read_vocabulary_file
 
-_SUBWORDS = 32_000  # where nothing is said, as in the Synthesizer paper
-
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyRecipe:
@@ -54,7 +52,7 @@ class VocabularyRecipe:
             file = os.path.join(str(data_dir), entry.vocab_file)
         limits = {name: value for name, value in {"max_size": size, "min_freq": min_freq}.items() if value is not None}
         if kind == "subword":
-            limits = {} if file else {"size": size or _SUBWORDS}
+            limits = {} if file else {"size": size}
         elif own and entry.unknown_word and not file:
             limits["unknown"] = entry.unknown_word
         counted = () if kind == "byte" or file is not None else entry.counted if own and entry.counted else ("train",)

@@ -15,18 +15,20 @@ TOP_LEVEL = {"setup.cfg", "README.md", "txl_tf", "data_utils", "train_tpu.py", "
 SCRIPTS = ("train_gpu", "train_tpu")
 LAYERS, PEERS, TOP = 1, 4, 6
 LEVELS = {  # a module imports its own level and those below; a new module gets its line here
-    "config": 0, "metrics": 0, "memory": 0, "optimization": 0,
+    "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "distribution": 0, "train_step": 1, "run_state": 1,
     "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "flags": 2, "progress": 1,
     "backbone": 2,
     "language_model": 3,
     "segment_trainer": PEERS, "inference": PEERS, "saved_model": PEERS, "checkpoints": PEERS, "model_folder": PEERS,
-    "training": 5,
+    "run_folder": 5, "warm_start": 5, "training": 5,
     "analysis": TOP, "generate": TOP, "score": TOP, "export": TOP, "convert": TOP, "average_checkpoints": TOP, "tpu_check": TOP,
+    "training_script": TOP,
 }
 ALLOWED_BELOW = {  # the few that must not see all that is below them
     "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
     "presets": {"config"}, "parameter_count": set(), "flags": {"config", "presets"}, "progress": {"metrics"}, "memory": set(), "metrics": set(),
-    "optimization": set(), "config": set(),
+    "optimization": set(), "config": set(), "distribution": set(), "train_step": {"distribution", "optimization"},
+    "run_state": {"distribution"},
 }
 DATA_READERS = {"model_folder", "analysis"}  # besides the command modules
 FACADES = {"generate": "inference", "from_preset": "model_folder", "save_to_preset": "model_folder"}  # of language_model.py

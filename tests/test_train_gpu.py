@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from absl import flags
 
 import train_gpu
+from testing.forks import forks
 from txl_tf.flags import define_flags
 from txl_tf.presets import PRESETS
 
@@ -32,6 +34,10 @@ def typed(*command, cwd):
     """Runs Python with arguments in a folder, as from a terminal of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run([sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def log_of(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def files(folder):
@@ -78,16 +84,76 @@ class TestWholeRun:
         line = next(line for line in first.stdout.splitlines() if "txl_tf.generate" in line)
         words = shlex.split(line.strip().replace('"..."', '"hello"'))
         assert words[0] == "python"
-        sampled = typed(*words[1:], "--max_new_tokens=5", cwd=place)
+        sampled = forks().run(*words[1:], "--max_new_tokens=5", cwd=place)
         assert sampled.returncode == 0, sampled.stderr
         assert sampled.stdout.startswith("hello") and len(sampled.stdout) > len("hello\n")
 
     def test_the_second_run_says_that_it_is_finished(self, first, place):
         weights = (place / "runs" / "mine" / "model.weights.h5").read_bytes()
-        second = typed(ROOT / "train_gpu.py", "--data_dir=mine", *TINY, cwd=place)
+        second = forks().run("train_gpu.py", "--data_dir=mine", *TINY, cwd=place)
         assert second.returncode == 0, second.stderr
         assert "runs/mine is finished: 7 of 7 steps" in second.stdout and "step 7/7 |" not in second.stdout
         assert (place / "runs" / "mine" / "model.weights.h5").read_bytes() == weights
+
+
+class TestTwoDevices:
+    def test_they_go_on_where_one_stopped(self, first, place):
+        copy = shutil.copytree(place / "runs" / "mine", place / "two")
+        for path in (copy / "checkpoints").glob("step-7*"):
+            path.unlink()
+        ended = forks().run("train_gpu.py", "--data_dir=mine", "--model_dir=two", *TINY, cwd=place, devices=2)
+        assert ended.returncode == 0, ended.stderr
+        assert "resumes after step 4" in ended.stdout and "on 2 devices" in ended.stdout
+        expected, found = log_of(place / "runs" / "mine"), log_of(copy)
+        assert [report["step"] for report in found] == [3, 4, 6, 7] and found[:2] == expected[:2]
+        for name in ("nll", "gradient_norm", "learning_rate", "tokens"):
+            assert [report[name] for report in found] == pytest.approx([report[name] for report in expected], rel=1e-5), name
+        results = [json.loads((folder / "results.json").read_text()) for folder in (copy, place / "runs" / "mine")]
+        for split in ("valid", "test"):
+            assert results[0][split] == pytest.approx(results[1][split], rel=1e-5)
+
+    @pytest.mark.parametrize("arguments, sentence", [
+        (["--train_batch_size=3"], "train_batch_size must be a multiple of the devices times batch_chunk. Received: train_batch_size=3, 2 devices, batch_chunk=1"),
+        (["--batch_chunk=2"], "train_batch_size must be a multiple of the devices times batch_chunk. Received: train_batch_size=2, 2 devices, batch_chunk=2"),
+        (["--eval_batch_size=3"], "The rows of the valid split must be a multiple of the devices; another --eval_batch_size or --num_core_per_host "
+                                  "makes them so. Received: 3 rows, 2 devices"),
+        (["--num_core_per_host=4", "--train_batch_size=4"], "num_core_per_host must be from 1 to 2, the CPUs that are visible. Received: num_core_per_host=4"),
+    ], ids=str)
+    def test_what_they_cannot_share_is_refused(self, tmp_path, arguments, sentence):
+        text_folder(tmp_path / "mine")
+        ended = forks().run("train_gpu.py", "--data_dir=mine", *TINY, *arguments, cwd=tmp_path, devices=2)
+        assert ended.returncode == 1 and ended.stderr.splitlines()[-1] == f"train_gpu.py: {sentence}"
+        assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_two_hosts_train_as_one(place):
+    """They share the text, what is prepared of it, and the folder of the run."""
+    for name in ("shared", "lonely"):
+        text_folder(place / name, train=400)
+    few = [*TINY, "--train_batch_size=4", "--eval_batch_size=4", "--dropout=0", "--eval_steps=4"]
+    alone = forks().run("train_gpu.py", *few, "--data_dir=lonely", "--model_dir=alone", cwd=place)
+    assert alone.returncode == 0, alone.stderr
+    port = 20_000 + os.getpid() % 20_000
+    for steps in (4, 7):  # the second time they go on
+        cluster = {"worker": [f"localhost:{port + steps}", f"localhost:{port + steps + 1}"]}
+        hosts = [forks().start("train_gpu.py", *few, "--data_dir=shared", "--model_dir=hosts", "--num_hosts=2", cwd=place,
+                               env={"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})})
+                 for index in range(2)]
+        for host in hosts:
+            assert host.wait().returncode == 0, host.stderr
+        if steps == 4:
+            for path in (place / "hosts" / "checkpoints").glob("step-7*"):
+                path.unlink()
+            (place / "hosts" / "results.json").unlink()
+    assert "on 2 devices" in hosts[0].stdout and "resumes after step 4" in hosts[0].stdout and hosts[1].stdout == ""
+    for found, expected in zip(log_of(place / "hosts"), log_of(place / "alone"), strict=True):
+        assert found["step"] == expected["step"] and found.keys() == expected.keys()
+        if "nll" in expected:
+            assert [found["nll"], found["gradient_norm"]] == pytest.approx([expected["nll"], expected["gradient_norm"]], rel=1e-4)
+    results = [json.loads((place / folder / "results.json").read_text()) for folder in ("hosts", "alone")]
+    assert results[0]["test"] == pytest.approx(results[1]["test"], rel=1e-4)
+    assert (place / "hosts" / "best" / "model.weights.h5").exists()
 
 
 class TestRefusedAtTheTerminal:
@@ -97,7 +163,7 @@ class TestRefusedAtTheTerminal:
         (["--n_layer=four"], "n_layer=four"),
     ], ids=str)
     def test_one_sentence_and_no_traceback(self, tmp_path, arguments, named):
-        ended = typed(ROOT / "train_gpu.py", *arguments, cwd=tmp_path)
+        ended = forks().run("train_gpu.py", *arguments, cwd=tmp_path)
         assert ended.returncode != 0 and named in ended.stderr
         assert "Traceback" not in ended.stderr + ended.stdout
         assert files(tmp_path) == set()
@@ -119,7 +185,7 @@ class TestRefused:
                 train_gpu.main(rest)
             message = end.value.code
             assert message.startswith("train_gpu.py: ") and "\n" not in message and len(message) < 700
-            assert files(tmp_path) == before, "something was written"
+            assert files(tmp_path) - {"mine/.lock", "mine/tfrecords"} == before, "something was written"
             return message
 
         yield ended
@@ -140,6 +206,17 @@ class TestRefused:
     def test_bad_values(self, refusal, data, argument, received):
         message = refusal(data, *TINY, argument)
         assert f"Received: {received}" in message and message.split("=")[0].split()[-1] in argument
+
+    @pytest.mark.parametrize("arguments, received", [
+        (["--use_tpu"], "use_tpu=True, tpu=None, master=None"), (["--tpu=mine"], "use_tpu=None, tpu=mine, master=None"),
+        (["--master=grpc://a"], "use_tpu=None, tpu=None, master=grpc://a"), (["--num_core_per_host=2"], "num_core_per_host=2"),
+        (["--num_hosts=2"], "num_hosts=2"), (["--num_host=2"], "num_hosts=2"),
+        (["--do_eval_only", "--do_train"], "do_eval_only=True, do_train=True"), (["--eval_split=all"], "eval_split=all"),
+        (["--clip_scope=all"], "clip_scope=all"), (["--warm_start_path=nowhere"], "warm_start_path=nowhere"),
+        (["--do_train=False", "--eval_ckpt_path=nowhere"], "eval_ckpt_path=nowhere"), (["--batch_chunk=3"], "train_batch_size=2, num_hosts=1"),
+    ], ids=str)
+    def test_what_can_not_be_done_or_contradicts_itself(self, refusal, data, arguments, received):
+        assert f"Received: {received}" in refusal(data, *TINY, *arguments)
 
     def test_a_warm_up_longer_than_the_training(self, refusal, data):
         assert "Received: warmup_steps=100, train_steps=50" in refusal(data, "--train_steps=50")

@@ -1,6 +1,8 @@
 """The devices that a run trains on, as a tf.distribute strategy, and rows of the data that stay with their replica."""
 
 import os
+import socket
+import urllib.parse
 
 import tensorflow as tf
 
@@ -49,6 +51,7 @@ def tpu_strategy(tpu=None, tpu_zone=None, gcp_project=None):
     """
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu, zone=tpu_zone, project=gcp_project)
+        _knock(resolver.master())
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
@@ -56,6 +59,13 @@ def tpu_strategy(tpu=None, tpu_zone=None, gcp_project=None):
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"A TPU must be reachable: --tpu, or TPU_NAME in the environment, or tpu=local on its virtual machine "
                          f"({reason}). Received: tpu={tpu}, tpu_zone={tpu_zone}, gcp_project={gcp_project}") from error
+
+
+def _knock(address):
+    """Raises OSError if nothing answers at a grpc:// address, where TensorFlow would wait for ever."""
+    if address.startswith("grpc://"):
+        place = urllib.parse.urlsplit(address)
+        socket.create_connection((place.hostname, place.port), timeout=30).close()
 
 
 def number_of_hosts(strategy):

@@ -3,12 +3,15 @@
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags, logging
 
 from txl_tf.inference.sampling import sample_tokens
 from txl_tf.model_folder import load_model, load_vocabulary
+
+
+_BEFORE = 8  # tokens of the prompt that tell how the first new one is joined to them
 
 
 def main(argv):
@@ -19,13 +22,14 @@ def main(argv):
             raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
         prompt = _prompt(settings.prompt, settings.prompt_file)
         model, vocabulary = _load(settings.model_dir)
-        tokens = sample_tokens(model, vocabulary.encode(prompt), settings.max_new_tokens, settings.top_k, settings.temperature,
+        prompt_ids = vocabulary.encode(prompt)
+        tokens = sample_tokens(model, prompt_ids, settings.max_new_tokens, settings.top_k, settings.temperature,
                                settings.seed, settings.mem_len)
     except (ValueError, OSError) as error:
         sys.exit(f"txl_tf.generate: {error}")
     try:
         print(prompt, end="", flush=True)
-        _show(tokens, vocabulary)
+        _show(prompt_ids, tokens, vocabulary)
     except (BrokenPipeError, KeyboardInterrupt):  # the reader, or the user, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -52,16 +56,18 @@ def _prompt(prompt, prompt_file):
     return prompt
 
 
-def _show(tokens, vocabulary):
+def _show(prompt_ids, tokens, vocabulary):
     """Prints tokens as they come; those that do not yet spell a character wait for the next."""
-    waiting = []
+    ids = [int(number) for number in prompt_ids[-_BEFORE:]]  # those that are shown, the last of them, then those that are not
+    shown = len(ids)
     for token in tokens:
-        waiting.append(int(token[0]))
-        text = vocabulary.decode(waiting)
-        if not text.endswith("\ufffd") or len(waiting) > 3:
-            print(text, end="", flush=True)
-            waiting = []
-    print(vocabulary.decode(waiting))
+        ids.append(int(token[0]))
+        text = vocabulary.decode(ids)
+        if not text.endswith("\ufffd") or len(ids) - shown > 3:
+            print(text[len(vocabulary.decode(ids[:shown])):], end="", flush=True)
+            ids = ids[shown:]
+            shown = len(ids)
+    print(vocabulary.decode(ids)[len(vocabulary.decode(ids[:shown])):])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from txl_tf.presets import PRESETS
 CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
 VOCABULARY = "vocabulary.json"
+_SHAPE = ("n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "untie_r", "cutoffs", "div_val", "tie_weight",
+          "proj_share_all_but_first", "proj_same_dim", "attention")  # the settings that decide which weights there are
 
 
 def save_model(model, folder, vocabulary=None):
@@ -49,10 +51,15 @@ def load_model(folder, dtype=None):
 
 
 def load_weights(model, folder):
-    """Gives a model of the same shape the weights of a folder. Raises ValueError if there are none."""
+    """Gives a model of the same shape the weights of a folder. Raises ValueError if there are none, or of another shape."""
     weights = os.path.join(folder, WEIGHTS)
     if not tf.io.gfile.exists(weights):
         raise ValueError(f"folder must hold {WEIGHTS}, which a run writes at its first checkpoint. Received: folder={folder}")
+    stored = ModelConfig(**read_config(folder)["model"])
+    other = [name for name in _SHAPE if getattr(stored, name) != getattr(model.config, name)]  # Keras takes a part of a model in silence
+    if other:
+        raise ValueError(f"the weights must be of the same model, not one with {', '.join(f'{name}={getattr(stored, name)}' for name in other)}. "
+                         f"Received: {', '.join(f'{name}={getattr(model.config, name)}' for name in other)}")
     with tempfile.TemporaryDirectory() as here:
         if "://" in str(weights):
             tf.io.gfile.copy(weights, os.path.join(here, WEIGHTS))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import platform
 import sys
@@ -76,14 +77,20 @@ class RunFolder:
             "model": dataclasses.asdict(model_config), "train": dataclasses.asdict(train_config), **identity,
             "command": sys.argv, "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
                                               "keras": keras.__version__}})
-        kept = [line for line in self._log_lines() if json.loads(line)["step"] <= step]
-        if len(kept) < len(self._log_lines()):
-            model_folder.write_text(self.file(LOG), "".join(f"{line}\n" for line in kept))
+        log = self._log()
+        kept = "".join(_line(report) for report in _reports(log) if report["step"] <= step)
+        if kept != log:
+            model_folder.write_text(self.file(LOG), kept)
 
     def log(self, report):
-        """Adds a line of JSON to the log."""
+        """Adds a line of JSON to the log; what is not finite becomes null, for JSON has no word for it."""
         with tf.io.gfile.GFile(self.file(LOG), "a") as file:
-            file.write(json.dumps(report) + "\n")
+            file.write(_line({name: None if isinstance(value, float) and not math.isfinite(value) else value
+                              for name, value in report.items()}))
+
+    def has_logged(self, step, name):
+        """Tells whether a report of a step has an entry of some name."""
+        return any(report["step"] == step and name in report for report in _reports(self._log()))
 
     def results(self):
         """Returns what `write_results` wrote; {} if there is nothing that can be read."""
@@ -93,13 +100,14 @@ class RunFolder:
         """Writes what was scored at the end."""
         model_folder.write_json(self.file(RESULTS), results)
 
-    def keep_if_best(self, model, vocabulary, step, nll):
-        """Keeps the model apart if it scores better than any before it. Returns whether it does."""
-        best = self._json(os.path.join(BEST, RESULTS)).get("valid", {}).get("nll")
-        if best is not None and best <= nll:
+    def keep_if_best(self, model, vocabulary, step, settings, score):
+        """Keeps the model apart if it scores better than any before it with the same settings. Returns whether it does."""
+        best = self._json(os.path.join(BEST, RESULTS))
+        bar = best["valid"]["nll"] if best.get("settings") == settings else math.inf
+        if not score["nll"] < bar:
             return False
         model_folder.save_model(model, self.file(BEST), vocabulary)
-        model_folder.write_json(self.file(os.path.join(BEST, RESULTS)), {"step": step, "valid": {"nll": nll}})
+        model_folder.write_json(self.file(os.path.join(BEST, RESULTS)), {"step": step, "settings": settings, "valid": score})
         return True
 
     def _json(self, name):
@@ -110,10 +118,35 @@ class RunFolder:
         except (tf.errors.OpError, OSError, ValueError):
             return {}
 
-    def _log_lines(self):
-        """Returns the lines of the log that are whole; a killed run may have left a part of one."""
+    def _log(self):
         if not tf.io.gfile.exists(self.file(LOG)):
-            return []
-        with tf.io.gfile.GFile(self.file(LOG)) as file:
-            lines = file.read().splitlines()
-        return [line for line in lines if line.startswith('{"') and line.endswith("}")]
+            return ""
+        with tf.io.gfile.GFile(self.file(LOG), "rb") as file:
+            return file.read().decode("utf-8", errors="replace")
+
+
+def check_folder(folder, name="model_dir"):
+    """Raises ValueError, with the name of the setting, if a folder can't be made or written; makes nothing."""
+    if "://" in folder:
+        return
+    nearest = os.path.abspath(folder)
+    while not os.path.exists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"{name} must be a folder that can be written, unlike {nearest}. Received: {name}={folder}")
+
+
+def _line(report):
+    return json.dumps(report) + "\n"
+
+
+def _reports(log):
+    """Returns the reports of a log; a killed run may have left a part of a line, which is none."""
+    reports = []
+    for line in log.splitlines():
+        try:
+            report = json.loads(line)
+            reports += [report] if isinstance(report["step"], int) else []
+        except (ValueError, KeyError, TypeError):
+            pass
+    return reports

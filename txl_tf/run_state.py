@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -53,27 +54,56 @@ class RunState:
         if is_chief(self.strategy):
             with tf.device("CPU:0"):
                 state = self._checkpoint(tf.Variable(step, dtype=tf.int64), memory)
-            manager = tf.train.CheckpointManager(
-                state, os.path.join(self.model_dir, _FOLDER), max_to_keep=self.keep, checkpoint_name=_NAME)
+            self._list_what_is_there(step)
+            manager = tf.train.CheckpointManager(state, self._folder, max_to_keep=self.keep, checkpoint_name=_NAME)
             manager.save(checkpoint_number=step)
+            self._remove_leftovers({step_of(path) for path in manager.checkpoints if step_of(path) <= step})
 
     def restore(self):
         """Reads the newest checkpoint that can be read, and returns its step; 0 if there is none."""
         for path in reversed(self.checkpoints()):
-            try:
-                return self.read(path)
-            except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                logging.warning("%s can't be read (%s); the checkpoint before it is tried.", path, reason)
+            step = self.read(path)
+            if step is not None:
+                return step
         if self.checkpoints():
-            raise ValueError(f"model_dir must hold a checkpoint of this model that can be read. Received: model_dir={self.model_dir}, whose "
-                             f"newest can't be ({reason})")
+            raise ValueError("model_dir must hold a checkpoint of this model that can be read. Received: "
+                             f"model_dir={self.model_dir}, whose newest can't be ({self._reason(self.checkpoints()[-1])})")
         return 0
+
+    def read(self, path):
+        """Reads one checkpoint and returns its step; None, after a warning, if it is damaged or of another model."""
+        reason = self._reason(path)
+        if reason is not None:
+            logging.warning("%s is left out, for it can't be read (%s).", path, reason)
+            return None
+        return step_of(path)
 
     def checkpoints(self):
         """Returns the paths of the checkpoints, the newest last."""
-        found = tf.io.gfile.glob(os.path.join(self.model_dir, _FOLDER, f"{_NAME}-*.index"))
-        return sorted((path.removesuffix(".index") for path in found), key=lambda path: int(path.rpartition("-")[2]))
+        return checkpoint_paths(self.model_dir)
+
+    @property
+    def _folder(self):
+        return os.path.join(self.model_dir, _FOLDER)
+
+    def _list_what_is_there(self, step):
+        """Tells the manager of all checkpoints before a step: a killed run may have left one out, others are damaged."""
+        names = [os.path.basename(path) for path in self.checkpoints() if step_of(path) < step]
+        if names:
+            entries = "".join(f'all_model_checkpoint_paths: "{name}"\nall_model_checkpoint_timestamps: 1\n' for name in names)
+            listed = os.path.join(self._folder, "checkpoint")
+            with tf.io.gfile.GFile(f"{listed}.new", "w") as file:
+                file.write(f'model_checkpoint_path: "{names[-1]}"\n{entries}')
+            tf.io.gfile.rename(f"{listed}.new", listed, overwrite=True)
+
+    def _remove_leftovers(self, kept):
+        """Removes what killed runs have left of checkpoints, and those that this run went back behind."""
+        for name in tf.io.gfile.listdir(self._folder):
+            name = name.rstrip("/")
+            found = re.match(rf"{_NAME}-(\d+)", name)
+            if found and (int(found[1]) not in kept or "temp" in name):
+                path = os.path.join(self._folder, name)
+                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
     def spread_seeds(self):
         """Gives every replica random state of its own, from that of replica 0."""
@@ -92,19 +122,41 @@ class RunState:
     def _seeds(self):
         return [variable.value for variable in self.model.variables if variable.path.endswith("seed_generator_state")]
 
-    def read(self, path):
-        """Reads one checkpoint and returns its step."""
-        step = tf.Variable(0, dtype=tf.int64)
-        self._checkpoint(step).read(path).assert_existing_objects_matched()
+    def _reason(self, path):
+        """Reads one checkpoint and returns why that can't be done, or None."""
+        try:
+            return self._read(path)
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
+            return (str(error).splitlines() or [type(error).__name__])[0]
+
+    def _read(self, path):
+        reader = tf.compat.v1.train.NewCheckpointReader(path)  # tf.train.load_checkpoint takes a path at some addresses for a folder
+        scaled = reader.has_tensor("scale/.ATTRIBUTES/VARIABLE_VALUE")  # not if an evaluation has another precision than the training
+        self._checkpoint(tf.Variable(0, dtype=tf.int64), scaled=scaled).read(path).assert_existing_objects_matched()
         self.spread_seeds()
-        reader = tf.train.load_checkpoint(path)
         names = {name: f"memory_{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in self.train_step.memory}
         if self.save_memory and all(reader.has_tensor(stored) for stored in names.values()):
             scatter(self.strategy, self.train_step.memory, {name: reader.get_tensor(stored) for name, stored in names.items()})
-        return int(step)
 
-    def _checkpoint(self, step, memory=None):
+    def _checkpoint(self, step, memory=None, scaled=True):
         return tf.train.Checkpoint(
-            model=[variable.value for variable in self.model.variables],
-            optimizer=[variable.value for variable in self.optimizer.variables], step=step, **self.train_step.loss_scale,
+            model=weights_of(self.model), seeds=self._seeds(),
+            optimizer=[variable.value for variable in self.optimizer.variables], step=step,
+            **(self.train_step.loss_scale if scaled else {}),
             **{f"memory_{name}": tf.Variable(value) for name, value in (memory or {}).items()})
+
+
+def checkpoint_paths(model_dir):
+    """Returns the paths of a run's checkpoints, the newest last."""
+    found = [path.removesuffix(".index") for path in tf.io.gfile.glob(os.path.join(model_dir, _FOLDER, f"{_NAME}-*.index"))]
+    return sorted((path for path in found if re.fullmatch(rf"{_NAME}-\d+", os.path.basename(path))), key=step_of)
+
+
+def weights_of(model):
+    """Returns the variables that every checkpoint of a run has as its "model", whatever the rates of dropout."""
+    return [variable.value for variable in model.weights]
+
+
+def step_of(path):
+    """Returns the step of a checkpoint of a run."""
+    return int(path.rpartition("-")[2])

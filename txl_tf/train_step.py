@@ -75,7 +75,7 @@ class TrainStep:
         loss_scale: name -> variable of the loss scaling; {} where there is none.
 
     Raises:
-        ValueError: if the rows are no multiple of the replicas and parts, or several devices are to use XLA.
+        ValueError: if the rows are no multiple of the replicas and parts.
 
     Example:
         step = TrainStep(model, optimizer, strategy, TrainConfig(), rows=32)
@@ -95,6 +95,7 @@ class TrainStep:
             if train_config.precision == "mixed_float16":
                 self.loss_scale = {"scale": tf.Variable(_FIRST_SCALE, trainable=False, name="loss_scale"),
                                    "good_steps": tf.Variable(0, trainable=False, name="loss_scale_steps")}
+        self._compiles = train_config.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)  # which compiles by itself
         self._compiled = {}
 
     @tf.function
@@ -109,7 +110,7 @@ class TrainStep:
             {"nll": sum over tokens, "tokens": their number, "gradient_norm", "learning_rate": of the last update,
             "bad_step": number within `steps` of the first update whose loss or gradient was not finite, 0 if none}.
         """
-        outcome = {"nll": tf.constant(0.0), "tokens": tf.constant(0), "gradient_norm": tf.constant(0.0),
+        outcome = {"nll": tf.constant(0.0), "tokens": tf.constant(0, tf.int64), "gradient_norm": tf.constant(0.0),
                    "learning_rate": tf.constant(0.0), "bad_step": tf.constant(0)}
         for number in tf.range(1, steps + 1):
             token_ids, labels = next(iterator)
@@ -131,13 +132,13 @@ class TrainStep:
     def _update_everywhere(self, token_ids, labels):
         if not self.loss_scale:
             return self._first(self.strategy.run(self._replica_update, args=(token_ids, labels)))
-        results = self.strategy.run(self._replica_gradients, args=(token_ids, labels))
-        loss, norm, tokens, gradients = results
-        loss, norm, tokens, good = self._first((loss, norm, tokens, tf.math.is_finite(self._first(norm))))
-        if good:
+        *numbers, gradients = self.strategy.run(self._replica_gradients, args=(token_ids, labels))
+        loss, norm, tokens = self._first(numbers)
+        in_range, lowest = tf.math.is_finite(norm), self.loss_scale["scale"] <= 1.0
+        if in_range:
             self.strategy.run(self._apply, args=(gradients,))
-        self._rescale(good)
-        return loss, norm, tokens, good | (self.loss_scale["scale"] > 1.0)
+        self._rescale(in_range)
+        return loss, norm, tokens, tf.math.is_finite(loss) & (in_range | ~lowest)
 
     def _replica_update(self, token_ids, labels):
         loss, norm, tokens, gradients = self._replica_gradients(token_ids, labels)
@@ -146,7 +147,7 @@ class TrainStep:
 
     def _replica_gradients(self, token_ids, labels):
         """Returns (mean loss over all replicas, norm before clipping, tokens on all replicas, clipped gradients), the same everywhere."""
-        tokens = tf.size(labels) * self.replicas
+        tokens = tf.size(labels, tf.int64) * self.replicas
         scale = self.loss_scale["scale"].read_value() if self.loss_scale else 1.0
         memory = {name: tf.identity(variable) for name, variable in self.memory.items()}
         loss, gradients, memory = self._compute(token_ids, labels, memory, scale / tf.cast(tokens, tf.float32))
@@ -162,7 +163,7 @@ class TrainStep:
 
     def _compute(self, *arguments):
         """Returns what `loss_and_gradients` does, compiled where that is asked for."""
-        if not self.config.jit_compile:
+        if not self._compiles:
             return loss_and_gradients(self.model, *arguments, self.config.batch_chunk)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         number = replica if isinstance(replica, int) else int(tf.get_static_value(replica))
@@ -187,12 +188,12 @@ class TrainStep:
     def _first(self, values):
         return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], values)
 
-    def _rescale(self, good):
+    def _rescale(self, in_range):
         """Halves the scale after gradients that are not finite, and doubles it after many that are."""
         scale, good_steps = self.loss_scale["scale"], self.loss_scale["good_steps"]
-        steps = tf.where(good, good_steps + 1, 0)
+        steps = tf.where(in_range, good_steps + 1, 0)
         grows = steps == _STEPS_TO_GROW
-        scale.assign(tf.where(good, tf.where(grows, scale * 2.0, scale), tf.maximum(scale / 2.0, 1.0)))
+        scale.assign(tf.where(in_range, tf.where(grows, scale * 2.0, scale), tf.maximum(scale / 2.0, 1.0)))
         good_steps.assign(tf.where(grows, 0, steps))
 
 

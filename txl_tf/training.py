@@ -17,8 +17,8 @@ from txl_tf.language_model import TransformerXLLM
 from txl_tf.metrics import in_unit
 from txl_tf.optimization import make_optimizer
 from txl_tf.progress import Progress
-from txl_tf.run_folder import RunFolder
-from txl_tf.run_state import RunState
+from txl_tf.run_folder import RunFolder, check_folder
+from txl_tf.run_state import RunState, step_of
 from txl_tf.train_step import TrainStep, update  # noqa: F401 - update is the step on one device
 from txl_tf.warm_start import load_any_weights
 
@@ -35,8 +35,8 @@ class Training:
     Args:
         model_config: a ModelConfig.
         train_config: a TrainConfig.
-        corpus: the data, an object with vocabulary, identity, rows(split), n_segments(split, tgt_len), check(), which raises
-            ValueError where files are damaged, and dataset(split, tgt_len, drop_remainder, host), which gives (token_ids,
+        corpus: the data, an object with vocabulary, identity, splits, rows(split), n_segments(split, tgt_len), check(), which
+            raises ValueError where files are damaged, and dataset(split, tgt_len, drop_remainder, host), which gives (token_ids,
             labels) of (B, T), the rows of one host.
         strategy: a tf.distribute strategy; None: one device.
 
@@ -55,7 +55,7 @@ class Training:
         self.folder = RunFolder(train_config.model_dir)
         self.is_chief = is_chief(self.strategy)
         check_folder(train_config.model_dir)
-        self._check_rows()
+        self._check_data(model_config.tgt_len)
         self.step = 0
         self._stopped_by = None
         if not train_config.do_train and not train_config.eval_ckpt_path:
@@ -66,8 +66,8 @@ class Training:
         self._step = TrainStep(self.model, self.optimizer, self.strategy, train_config, rows)
         self.state = RunState(train_config.model_dir, self.strategy, self.model, self.optimizer, self._step,
                               train_config.keep_checkpoints, train_config.save_memory and train_config.do_train)
-        identity = {"corpus": corpus.identity, "train_batch_size": corpus.rows("train"), "precision": train_config.precision}
         if train_config.do_train:
+            identity = {"corpus": corpus.identity, "train_batch_size": rows, "precision": train_config.precision}
             self.folder.check_same_run(model_config, identity, bool(self.state.checkpoints()))
         self._begin()
         if self.is_chief and train_config.do_train:
@@ -94,16 +94,20 @@ class Training:
         config = self.train_config
         if not config.do_train:
             return self._run_evaluation()
-        results, settings = self.folder.results(), self._evaluation_settings()
-        if self.step >= config.train_steps and self._is_complete(results, settings):
-            return self._say_finished(results)
+        before, settings = self.folder.results(), self._evaluation_settings()
+        if self.step >= config.train_steps and self._is_complete(before, settings):
+            return self._say_finished(before)
         self._say_start()
+        if self._evaluation_is_due() and not self.folder.has_logged(self.step, "valid"):
+            self._evaluate_while_training()  # it was killed before that
         if self.step < config.train_steps:
             self.train()
         elif self.is_chief:  # it was killed after its last checkpoint, perhaps before it wrote the weights too
             model_folder.save_model(self.model, config.model_dir)
         results = {"step": self.step, "settings": settings, **self.evaluate()}
         if self.is_chief:
+            if "valid" in results and before.get("step") != self.step:
+                self._keep_if_best(results["valid"])
             self.folder.write_results(results)
             self._say_sample()
             self._say_next()
@@ -130,7 +134,7 @@ class Training:
                 self._end_if_told_to()
                 if self.step % config.save_steps == 0 or self.step == config.train_steps:
                     self.save()
-                if config.do_eval and config.eval_steps and self.step % config.eval_steps == 0:
+                if self._evaluation_is_due():
                     self._evaluate_while_training()
                 if progress:
                     progress.restart_clock()
@@ -185,14 +189,20 @@ class Training:
         if self.step == 0 and config.warm_start_path:
             load_any_weights(self.model, config.warm_start_path, "warm_start_path")
 
-    def _check_rows(self):
-        """Raises ValueError unless every device gets as many rows of an evaluation batch."""
-        devices = self.strategy.num_replicas_in_sync
-        splits = self.train_config.evaluated_splits + ("valid",) * bool(self.train_config.do_eval and self.train_config.eval_steps)
-        for split in splits:
+    def _check_data(self, tgt_len):
+        """Raises ValueError unless there is a batch of every split, of which every device gets as many rows."""
+        config, devices = self.train_config, self.strategy.num_replicas_in_sync
+        for split in config.evaluated_splits + ("valid",) * bool(config.do_train and config.do_eval and config.eval_steps):
             if self.corpus.rows(split) % devices:
                 raise ValueError(f"The rows of the {split} split must be a multiple of the devices; another --eval_batch_size or "
                                  f"--num_core_per_host makes them so. Received: {self.corpus.rows(split)} rows, {devices} devices")
+            self._check_segments(split, "eval_tgt_len", config.eval_tgt_len)
+        if config.do_train:
+            self._check_segments("train", "tgt_len", tgt_len)
+
+    def _check_segments(self, split, name, length):
+        if not self.corpus.n_segments(split, length, self._drops_remainder):
+            raise ValueError(f"{name} must be at most the labels of a row of the {split} split. Received: {name}={length}")
 
     def _report(self, progress, steps, outcome):
         if not self.is_chief:
@@ -214,9 +224,15 @@ class Training:
     def _evaluate_while_training(self):
         results = self.evaluate(["valid"])
         if self.is_chief:
-            nll = results["valid"]["nll"]
+            self._keep_if_best(results["valid"])
             self.folder.log({"step": self.step, "valid": results["valid"]})
-            self.folder.keep_if_best(self.model, self.corpus.vocabulary, self.step, nll)
+
+    def _evaluation_is_due(self):
+        config = self.train_config
+        return bool(config.do_eval and config.eval_steps and self.step and self.step % config.eval_steps == 0)
+
+    def _keep_if_best(self, score):
+        self.folder.keep_if_best(self.model, self.corpus.vocabulary, self.step, self._evaluation_settings(), score)
 
     def _run_evaluation(self):
         """Scores the newest checkpoint, or with do_eval_only every one that is kept, and says which is best."""
@@ -224,10 +240,9 @@ class Training:
         every = config.do_eval_only and not config.eval_ckpt_path
         for path in self.state.checkpoints() if every else [None]:
             if path is not None:
-                step = int(path.rpartition("-")[2])
-                if step < config.start_eval_steps:
+                if step_of(path) < config.start_eval_steps or self.state.read(path) is None:
                     continue
-                self.step = self.state.read(path)
+                self.step = step_of(path)
             self._say(f"step {self.step:,}:" if not config.eval_ckpt_path else f"{config.eval_ckpt_path}:")
             results[self.step] = self.evaluate()
         if not results:
@@ -280,7 +295,7 @@ class Training:
 
     def _evaluation_settings(self):
         config, model = self.train_config, self.model.config
-        return {"tgt_len": config.eval_tgt_len, "mem_len": self._eval_mem_len,
+        return {"tgt_len": config.eval_tgt_len, "mem_len": self._eval_mem_len, "max_eval_batch": config.max_eval_batch,
                 "clamp_len": model.clamp_len if config.eval_clamp_len is None else config.eval_clamp_len,
                 "same_length": model.same_length if config.eval_same_length is None else config.eval_same_length}
 
@@ -346,7 +361,7 @@ class Training:
         return results
 
     def _say_sample(self):
-        if isinstance(self.strategy, tf.distribute.TPUStrategy):
+        if isinstance(self.strategy, tf.distribute.TPUStrategy) or "valid" not in self.corpus.splits:
             return
         token_ids, _ = next(iter(self.corpus.dataset("valid", self.train_config.eval_tgt_len)))
         context = token_ids.numpy()[0]
@@ -376,14 +391,3 @@ class _Handler:
     def __exit__(self, *_):
         if self.before is not None:
             signal.signal(self.number, self.before)
-
-
-def check_folder(folder):
-    """Raises ValueError if a folder can't be made or written; makes nothing."""
-    if "://" in folder:
-        return
-    nearest = os.path.abspath(folder)
-    while not os.path.exists(nearest):
-        nearest = os.path.dirname(nearest)
-    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"model_dir must be a folder that can be written, unlike {nearest}. Received: model_dir={folder}")

@@ -8,7 +8,9 @@ from absl import logging
 from txl_tf.distribution import number_of_hosts
 from txl_tf.flags import read_configs
 from txl_tf.presets import fit_to_vocabulary
-from txl_tf.training import Training, check_folder
+from txl_tf.run_folder import check_folder
+from txl_tf.training import Training
+from txl_tf.warm_start import check_weights_exist
 
 
 def run_script(name, strategy_of, open_corpus, argv):
@@ -26,6 +28,9 @@ def run_script(name, strategy_of, open_corpus, argv):
             raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
         model_config, train_config, data_config = read_configs()
         check_folder(train_config.model_dir)
+        for setting in ("warm_start_path", "eval_ckpt_path"):
+            if getattr(train_config, setting) is not None:
+                check_weights_exist(getattr(train_config, setting), setting)
         strategy = strategy_of(train_config)
         hosts = number_of_hosts(strategy)
         if train_config.num_hosts not in (1, hosts):

@@ -6,6 +6,13 @@ import tensorflow as tf
 
 from txl_tf import model_folder
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint
+from txl_tf.run_state import weights_of
+
+
+def check_weights_exist(path, name="path"):
+    """Raises ValueError, with the name of the setting, if there is neither a model folder nor a checkpoint at a path."""
+    if not any(tf.io.gfile.exists(file) for file in (os.path.join(path, model_folder.WEIGHTS), f"{path}.index")):
+        raise ValueError(f"{name} must be a model folder or a checkpoint. Received: {name}={path}")
 
 
 def load_any_weights(model, path, name="path"):
@@ -20,15 +27,22 @@ def load_any_weights(model, path, name="path"):
     Raises:
         ValueError: if there are no weights of this model.
     """
+    check_weights_exist(path, name)
     try:
         if tf.io.gfile.exists(os.path.join(path, model_folder.WEIGHTS)):
             model_folder.load_weights(model, path)
-        elif not tf.io.gfile.exists(f"{path}.index"):
-            raise ValueError("there is neither a model folder nor a checkpoint")
         elif tf.train.load_checkpoint(path).has_tensor("model/0/.ATTRIBUTES/VARIABLE_VALUE"):
-            tf.train.Checkpoint(model=[variable.value for variable in model.variables]).read(path).assert_existing_objects_matched()
+            _check_count(model, path)
+            tf.train.Checkpoint(model=weights_of(model)).read(path).assert_existing_objects_matched()
         else:
             model.set_weights(load_tf1_checkpoint(path, model.config).get_weights())
     except (ValueError, KeyError, OSError, AssertionError, IndexError, tf.errors.OpError) as error:
         reason = (str(getattr(error, "message", error)).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{name} must hold weights of this model ({reason}). Received: {name}={path}") from error
+
+
+def _check_count(model, path):
+    """Raises ValueError if a checkpoint of a run has more or fewer weights than a model; fewer would be taken without a word."""
+    count = sum(name.startswith("model/") for name, _ in tf.train.list_variables(path))
+    if count != len(model.weights):
+        raise ValueError(f"it has {count} weights, not {len(model.weights)}")

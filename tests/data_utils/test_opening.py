@@ -64,10 +64,22 @@ def test_without_its_text_a_prepared_folder_is_as_it_is(tmp_path):
     for split in ("train", "valid", "test"):
         (folder / f"{split}.txt").unlink()
     np.testing.assert_array_equal(tokens(open_corpus(None, str(folder), 16, train_batch_size=4)), expected)
-    with pytest.raises(ValueError, match="without its text here: num_hosts=1, rows train=4.*rows of train=8"):
+    with pytest.raises(ValueError, match="without its text here: rows of train=4. Received: .*rows of train=8"):
         open_corpus(None, str(folder), 16, train_batch_size=8)
-    with pytest.raises(ValueError, match="num_hosts=2"):
-        open_corpus(None, str(folder), 16, num_hosts=2)
+    for wish in (dict(num_hosts=2), dict(vocabulary="byte"), dict(vocab_size=4), dict(lower_case=True), dict(num_passes=5),
+                 dict(train_files="other.txt"), dict(shuffle_seed=7)):
+        name, value = next(iter(wish.items()))
+        with pytest.raises(ValueError, match=f"without its text here: {name}=.*, {name}={value}$"):
+            open_corpus(None, str(folder), 16, **wish)
+
+
+def test_another_dataset_is_never_served_from_what_is_there(tmp_path):
+    folder = text_folder(tmp_path / "text")
+    prepare_corpus("text", folder, 4, 2, 16)
+    (folder / "test.txt").unlink()
+    named = {f"{split}_files": str(folder / "no.txt") for split in ("train", "valid", "test")}
+    with pytest.raises(FileNotFoundError, match="Received: train_files=.*no.txt"):
+        open_corpus("ptb", str(folder), 16, **named)
 
 
 def test_a_prepared_folder_elsewhere(tmp_path):
@@ -110,6 +122,7 @@ def test_records_of_both_are_refused_unless_named(original):
 
 
 @pytest.mark.parametrize("change, message", [
+    (dict(vocabulary="byte"), "Expected --vocabulary=word.*Received: vocabulary=byte"),
     (dict(num_hosts=2), "one host for records of the original code"),
     (dict(corpus_info_path="/no/such.json"), "corpus-info.json of the original code.*Received: corpus_info_path=/no/such.json"),
     (dict(vocab_file="/no/cache.pkl"), "cache.pkl at --vocab_file.*Received: vocab_file=/no/cache.pkl"),
@@ -125,6 +138,11 @@ def test_another_batch_size_than_the_original_s(original):
         corpus.rows("valid")
     with pytest.raises(ValueError, match="Expected a split among"):
         corpus.rows("train")
+
+
+def test_another_dataset_than_the_original_s(original):
+    with pytest.raises(ValueError, match="Expected --dataset=ptb.*Received: dataset=enwik8"):
+        open_corpus("enwik8", str(original / "tfrecords"), 7)
 
 
 def test_record_info_that_is_not_there(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from testing.golden_texts import GOLDEN
 
 from data_utils.original_corpus import OriginalCorpus
+from data_utils.word_vocabulary import WordVocabulary
 
 INFO = {"vocab_size": 270, "cutoffs": [0, 100, 200, 270], "dataset": "ptb"}
 
@@ -44,7 +45,20 @@ def test_corpus_info_that_is_none(folder, content):
 
 def test_the_vocabulary_of_another_corpus(folder):
     shutil.copy(GOLDEN / "wt103" / "cache.pkl", folder)
-    with pytest.raises(ValueError, match="Expected a vocabulary of 270 symbols.*Received: n_token=485"):
+    with pytest.raises(ValueError, match="not of another text. Received: valid records"):
+        opened(folder)
+
+
+def test_ids_beyond_the_vocabulary(folder):
+    few = json.loads((GOLDEN / "ptb" / "vocab.json").read_text())["idx2sym"][:100]
+    WordVocabulary(few).save(folder / "few.json")
+    with pytest.raises(ValueError, match="Expected ids below 100, those of the vocabulary, in the valid records.*Received: 2"):
+        OriginalCorpus(folder / "tfrecords", folder / "tfrecords", vocab_file=str(folder / "few.json"))
+
+
+def test_another_number_of_symbols(folder):
+    (folder / "corpus-info.json").write_text(json.dumps({**INFO, "vocab_size": 300}))
+    with pytest.raises(ValueError, match="Expected a vocabulary of 300 symbols.*Received: n_token=270"):
         opened(folder)
 
 

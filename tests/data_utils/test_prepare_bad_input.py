@@ -53,7 +53,7 @@ ARGUMENTS = {
     "Expected --lower_case with words alone": dict(lower_case=True),
     "Expected --eval_batch_size to be a multiple of --num_hosts. Received: eval_batch_size=2, num_hosts=3": dict(num_hosts=3),
     "Expected --train_batch_size to be a multiple of --num_hosts. Received: train_batch_size=3, num_hosts=2": dict(num_hosts=2),
-    "Expected a number of subwords that fits the text": dict(vocabulary="subword", vocab_size=3),
+    "Expected --vocab_size that holds 256 bytes and all characters of the text": dict(vocabulary="subword", vocab_size=3),
     "Expected symbols of the vocabulary alone in .*train.txt, unlike line 1. Received: 'a'": dict(dataset="wt103", min_freq=1000),
     **{f"Expected --{name} of at least 1. Received: {name}=0": {name: 0} for name in (
         "train_batch_size", "eval_batch_size", "valid_batch_size", "test_batch_size", "tgt_len", "num_hosts", "num_passes",

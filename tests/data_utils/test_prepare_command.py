@@ -93,7 +93,7 @@ def test_all_settings_arrive(folder, command):
 BAD = {
     "no text": (["--dataset=text"], "Expected --data_dir to exist and hold the text. Received: data_dir="),
     "dataset": (["--dataset=enwik0"], "Expected --dataset to be one of enwik8, "),
-    "rows": (["--per_host_train_bsz=0"], "Expected --per_host_train_bsz of at least 1. Received: per_host_train_bsz=0"),
+    "rows": (["--per_host_train_bsz=-1"], "Expected --per_host_train_bsz of at least 1. Received: per_host_train_bsz=-1"),
     "cores": (["--per_host_train_bsz=6", "--num_core_per_host=4"],
               "Expected --per_host_train_bsz to be a multiple of --num_core_per_host. Received: per_host_train_bsz=6"),
     "no cores": (["--num_core_per_host=0"], "Expected --num_core_per_host of at least 1"),

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testing.odd_texts import ALPHABET, SYMBOLS, check_tokenizer, odd_texts
@@ -99,7 +100,7 @@ def test_ids_beyond_the_vocabulary_are_refused(trained, ids):
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_a_size_that_does_not_fit_the_text_is_refused(size):
     needed("sentencepiece")
-    with pytest.raises(ValueError, match=f"Expected a number of subwords that fits the text .*Received: vocab_size={size}") as caught:
+    with pytest.raises(ValueError, match=f"Expected --vocab_size (of at most|that holds) .*Received: vocab_size={size}") as caught:
         SubwordVocabulary.trained([text_of_words()], size)
     assert "\n" not in str(caught.value)
 
@@ -107,7 +108,7 @@ def test_a_size_that_does_not_fit_the_text_is_refused(size):
 @pytest.mark.parametrize("text", [b"", b"\n\n"])
 def test_a_text_without_words_is_refused(text):
     needed("sentencepiece")
-    with pytest.raises(ValueError, match="Expected a number of subwords that fits the text"):
+    with pytest.raises(ValueError, match="Expected --vocab_size that holds 256 bytes and all characters of the text"):
         SubwordVocabulary.trained([text], SIZE)
 
 
@@ -146,3 +147,20 @@ def test_json(trained):
     again = SubwordVocabulary.from_json(trained.to_json())
     assert again.sha256() == trained.sha256()
     assert again.encode("bed\n").tolist() == trained.encode("bed\n").tolist()
+
+
+def test_without_a_size_there_are_as_many_as_the_text_admits():
+    needed("sentencepiece")
+    vocabulary = SubwordVocabulary.trained([text_of_words()])
+    assert 300 < vocabulary.n_token < 32_000
+    assert vocabulary.decode(vocabulary.encode("words and\n")) == "words and\n"
+
+
+def test_a_random_seed_that_is_set_in_between(trained):
+    before = trained.encode("words and words\n")
+    tf.random.set_seed(3)  # drops the resources of what ran eagerly
+    np.testing.assert_array_equal(trained.encode("words and words\n"), before)
+    tf.random.set_seed(4)
+    assert trained.decode(before) == "words and words\n"
+    tf.random.set_seed(5)
+    np.testing.assert_array_equal(trained.tokenizer.tokenize(tf.constant(["words and words\n"]))[0], before)

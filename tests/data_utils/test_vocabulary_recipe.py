@@ -29,7 +29,7 @@ def test_another_kind_is_made_from_the_train_split():
     found = recipe("wt103", kind="char", size=50, min_freq=2)
     assert (found.counted, found.limits, found.cutoffs) == (("train",), {"max_size": 50, "min_freq": 2}, ())
     assert found.start == dict(symbols="\ufffd", unknown="\ufffd")
-    assert recipe(kind="subword").limits == {"size": 32_000}
+    assert recipe(kind="subword").limits == {"size": None}
     assert recipe("ptb", kind="subword", size=300).limits == {"size": 300}
     assert recipe("enwik8", kind="byte").counted == ()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import txl_tf.generate
-from data_utils import ByteVocabulary
+from data_utils import ByteVocabulary, WordVocabulary
 from txl_tf.config import ModelConfig
 from txl_tf.inference.sampling import generate
 from txl_tf.language_model import TransformerXLLM
@@ -87,7 +87,7 @@ def test_a_prompt_from_a_file(command, tmp_path):
     (b"a\xc3\xa9z", "aéz\n"), ("€😀".encode(), "€😀\n"), (b"a\xc3", "a\ufffd\n"), (b"\xff\xff\xff\xff\xffa", "\ufffd" * 5 + "a\n"), (b"", "\n"),
 ])
 def test_a_character_is_printed_when_its_last_byte_has_come(ids, shown, capsys):
-    txl_tf.generate._show((np.array([token], np.int32) for token in ids), ByteVocabulary())
+    txl_tf.generate._show(b"prompt", (np.array([token], np.int32) for token in ids), ByteVocabulary())
     assert capsys.readouterr().out == shown
 
 
@@ -97,7 +97,15 @@ def test_text_appears_as_it_is_sampled(capsys):
             assert capsys.readouterr().out == ("abc"[index - 1] if index else "")
             yield np.array([token], np.int32)
 
-    txl_tf.generate._show(tokens(), ByteVocabulary())
+    txl_tf.generate._show(b"", tokens(), ByteVocabulary())
+
+
+def test_words_stay_apart_as_they_are_sampled(capsys):
+    vocabulary = WordVocabulary(["<eos>", "on", "and", "the", "next"])
+    ids = vocabulary.encode("on and on\n\nthe next and on\nthe")
+    for prompt in (1, 3, 5, len(ids) - 1):
+        txl_tf.generate._show(ids[:prompt], (np.array([token]) for token in ids[prompt:]), vocabulary)
+        assert vocabulary.decode(ids[:prompt]) + capsys.readouterr().out == vocabulary.decode(ids) + "\n"
 
 
 @pytest.mark.parametrize("flags, received", [

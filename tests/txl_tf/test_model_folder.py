@@ -108,3 +108,13 @@ def test_weights_of_another_model_are_refused(folder):
     (folder / CONFIG).write_text(changed(json.loads((folder / CONFIG).read_text()), d_inner=20))
     with pytest.raises(ValueError):
         load_model(folder)
+
+
+def test_a_folder_at_an_address(tmp_path):
+    """As gs://, here TensorFlow's file system in memory: weights are written and read over a local copy."""
+    folder = f"ram://{tmp_path}/model"
+    save_model(tiny_model(n_token=256, seed=9), folder, ByteVocabulary())
+    np.testing.assert_array_equal(nll_of(load_model(folder)), nll_of(tiny_model(n_token=256, seed=9)))
+    assert load_vocabulary(folder).n_token == 256
+    with pytest.raises(ValueError, match=f"folder must hold a model's {CONFIG} .* Received: folder=ram://nowhere"):
+        load_model("ram://nowhere")

@@ -66,7 +66,7 @@ def test_the_schedule_serializes():
 def test_the_optimizer_is_adam_with_the_configured_rates():
     optimizer = make_optimizer(TrainConfig(learning_rate=2e-3, warmup_steps=4, train_steps=10, min_lr_ratio=0.2))
     config = optimizer.get_config()
-    assert type(optimizer) is keras.optimizers.Adam
+    assert isinstance(optimizer, keras.optimizers.Adam)
     assert {name: config[name] for name in ("beta_1", "beta_2", "epsilon", "amsgrad", "weight_decay", "use_ema")} == {
         "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8, "amsgrad": False, "weight_decay": None, "use_ema": False}
     assert [config[name] for name in ("clipnorm", "clipvalue", "global_clipnorm")] == [None] * 3  # clip_gradients does it

@@ -5,6 +5,7 @@ import json
 import math
 import shlex
 import shutil
+import sys
 import types
 
 import numpy as np
@@ -18,7 +19,8 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import load_model
 from txl_tf.optimization import clip_gradients, make_optimizer
-from txl_tf.training import Training, check_folder
+from txl_tf.run_folder import RunFolder
+from txl_tf.training import Training
 
 EPOCH = 5  # updates a pass: 2 rows of 36 bytes give 35 labels a row, which is four segments of 8 and one of 3
 SIZES = {"train": 73, "valid": 47, "test": 21}
@@ -79,8 +81,9 @@ def losses(reports):
 
 def state(run):
     """Returns everything that decides how a run goes on, as arrays."""
-    return [variable.numpy() for variable in (*run.model.variables, *run.optimizer.variables)] + [
-        run.memory["hidden"].numpy(), run.memory["length"].numpy(), np.array(run.step)]
+    memory = run._step.memory
+    return [variable.numpy() for variable in (*run.model.variables, *run.optimizer.variables, memory["hidden"], memory["length"])] + [
+        np.array(run.step)]
 
 
 def assert_same_state(run, expected):
@@ -146,9 +149,11 @@ class TestWholeRun:
 
     def test_what_the_folder_holds(self, full):
         names = {path.name for path in full.folder.iterdir()}
-        assert names == {"config.json", "vocabulary.json", "model.weights.h5", "checkpoints", "tensorboard", "results.json"}
+        assert names == {"config.json", "vocabulary.json", "model.weights.h5", "checkpoints", "tensorboard", "results.json", "log.jsonl",
+                         "best"}
         checkpoints = {path.name.split(".")[0] for path in (full.folder / "checkpoints").iterdir()} - {"checkpoint"}
         assert checkpoints == {"step-50", "step-62"}
+        assert tf.train.latest_checkpoint(full.folder / "checkpoints").endswith("step-62")
         assert load_vocabulary(full.folder / "vocabulary.json").decode([97, 98]) == "ab"
 
     def test_the_configuration_is_kept(self, full, corpus):
@@ -156,6 +161,14 @@ class TestWholeRun:
         assert ModelConfig(**config["model"]) == MODEL
         assert TrainConfig(**config["train"]) == full.run.train_config
         assert (config["corpus"], config["train_batch_size"]) == (corpus.identity, 2)
+        assert config["command"] == sys.argv and config["versions"].keys() == {"python", "tensorflow", "keras"}
+
+    def test_every_report_is_a_line_of_the_log(self, full):
+        reports = [json.loads(line) for line in (full.folder / "log.jsonl").read_text().splitlines()]
+        assert [report["step"] for report in reports] == sorted({step for tag, step in full.summaries})
+        assert {name: round(value, 4) for name, value in reports[-1].items() if name != "tokens_per_second"} == {
+            "step": 62, "nll": round(reports[-1]["bpc"] * math.log(2), 4), "tokens": 32,
+            **{name: round(full.summaries[f"train/{name}", 62], 4) for name in ("bpc", "gradient_norm", "learning_rate")}}
 
     def test_the_weights_are_those_of_the_end(self, full):
         for saved, wanted in zip(load_model(str(full.folder)).get_weights(), full.run.model.get_weights()):
@@ -251,7 +264,7 @@ class TestSteps:
         found = losses(trained(run))
         np.testing.assert_allclose(found, losses(plain.reports), rtol=0, atol=0.15)
         assert found != losses(plain.reports) and found[-1] < found[0] - 0.5
-        assert run.memory["hidden"].dtype == tf.bfloat16
+        assert run._step.memory["hidden"].dtype == tf.bfloat16
         assert {variable.dtype for variable in run.model.trainable_variables} == {"float32"}
 
     def test_without_memory(self, corpus, tmp_path, capsys):
@@ -299,15 +312,24 @@ class TestResuming:
         assert snapshot(full.folder) == before
 
     @pytest.mark.parametrize("name, damage", [
-        ("checkpoints/step-62.data-00000-of-00001", lambda path: path.write_bytes(path.read_bytes()[:1000])),
-        ("checkpoints/step-62.data-00000-of-00001", lambda path: path.unlink()),
-        ("checkpoints/step-62.index", lambda path: path.write_bytes(b"no index")),
-        ("checkpoints/checkpoint", lambda path: path.write_bytes(b"no state")),
         ("config.json", lambda path: path.write_bytes(b'{"model": {')),
-    ], ids=["shortened", "missing", "index", "state", "config"])
+        ("config.json", lambda path: path.unlink()),
+        ("checkpoints", lambda folder: [path.write_bytes(b"nothing") for path in folder.glob("*.index")]),
+    ], ids=["config", "no config", "all checkpoints"])
     def test_a_damaged_folder_is_refused(self, copied, corpus, name, damage):
         damage(copied / name)
         assert f"={copied}" in refusal(MODEL, settings(copied, **FULL), corpus)
+
+    def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(self, full, copied, corpus, caplog):
+        log = (copied / "log.jsonl").read_text()
+        data = copied / "checkpoints/step-62.data-00000-of-00001"
+        data.write_bytes(data.read_bytes()[:1000])
+        run = Training(MODEL, settings(copied, **FULL), corpus)
+        assert run.step == 50 and "step-62 is left out" in caplog.text
+        assert run.run() == full.results
+        assert (copied / "log.jsonl").read_text() == log
+        assert_same_state(run, state(full.run))
+        assert {path.name.split(".")[0] for path in (copied / "checkpoints").iterdir()} == {"checkpoint", "step-50", "step-62"}
 
     def test_results_cut_short_are_made_again(self, full, copied, corpus):
         (copied / "results.json").write_text('{"step": 62, "val')
@@ -327,16 +349,12 @@ class TestFolder:
         assert refusal(MODEL, settings(folder), corpus).endswith(f"Received: model_dir={folder}")
         assert (tmp_path / "file").read_text() == "text"
 
-    def test_checking_makes_nothing(self, tmp_path):
-        check_folder(str(tmp_path / "new" / "deep"))
-        assert list(tmp_path.iterdir()) == []
-
     def test_a_model_that_cannot_be_built_leaves_no_folder(self, corpus, tmp_path):
         refusal(dataclasses.replace(MODEL, attention="sideways"), settings(tmp_path / "run"), corpus)
         assert not (tmp_path / "run").exists()
 
     def test_the_command_shown_can_be_typed_whatever_the_folder(self, capsys):
-        Training._say_next(types.SimpleNamespace(folder="my runs/it's"))
+        Training._say_next(types.SimpleNamespace(folder=RunFolder("my runs/it's"), _say=print))
         line = next(line for line in capsys.readouterr().out.splitlines() if "txl_tf.generate" in line)
         assert "--model_dir=my runs/it's" in shlex.split(line)
 

@@ -24,6 +24,12 @@ def corpus(tmp_path_factory):
     return prepare_corpus("text", folder, 2, 2, 8)
 
 
+@pytest.fixture(autouse=True)
+def without_samples(monkeypatch):
+    """No run here shows a sample, which takes long."""
+    monkeypatch.setattr(Training, "_say_sample", lambda run: None)
+
+
 def a_run(folder, corpus, **changes):
     settings = dict(model_dir=str(folder), train_steps=6, warmup_steps=0, iterations=1, save_steps=3, eval_tgt_len=8)
     return Training(MODEL, TrainConfig(**settings | changes), corpus)
@@ -63,23 +69,27 @@ def test_weights_lost_behind_the_last_checkpoint_are_written_by_the_next_run(cor
     assert "valid:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", ['{"step": 6}', "[]", '{"step": 6, "valid": 1, "test": 2}'])
-def test_results_that_are_none_are_made_again(corpus, tmp_path, content):
+def test_results_that_are_none_are_made_again(corpus, tmp_path):
     results = a_run(tmp_path, corpus).run()
-    (tmp_path / RESULTS).write_text(content)
-    assert a_run(tmp_path, corpus).run() == results
-    assert json.loads((tmp_path / RESULTS).read_text()) == results
+    run = a_run(tmp_path, corpus)
+    for content in ('{"step": 6}', "[]", '{"step": 6, "valid": 1, "test": 2}'):
+        (tmp_path / RESULTS).write_text(content)
+        assert run.run() == results
+        assert json.loads((tmp_path / RESULTS).read_text()) == results
 
 
 def test_a_finished_run_is_evaluated_anew_with_other_settings(corpus, tmp_path, capsys):
     first = a_run(tmp_path, corpus).run()
-    other = a_run(tmp_path, corpus, eval_mem_len=2).run()
-    assert other["valid"]["nll"] != first["valid"]["nll"]
-    assert "(memory 2)" in capsys.readouterr().out
-    again = a_run(tmp_path, corpus, eval_mem_len=2)
-    assert again.run() == other
-    output = capsys.readouterr().out
-    assert "is finished" in output and "(memory 2)" in output
+    for changes, said in (({"eval_mem_len": 2}, "(memory 2)"), ({"max_eval_batch": 1}, "over 16 tokens")):
+        run = a_run(tmp_path, corpus, **changes)
+        other = run.run()
+        assert other["valid"]["nll"] != first["valid"]["nll"]
+        assert said in capsys.readouterr().out
+        assert run.run() == other
+        output = capsys.readouterr().out
+        assert "is finished" in output and said in output
+    best = json.loads((tmp_path / "best" / RESULTS).read_text())
+    assert best["valid"] == first["valid"] and best["settings"] == first["settings"]
 
 
 def test_a_folder_that_cannot_be_made_is_refused_by_name(corpus):

@@ -19,7 +19,7 @@ MODEL = ("n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inne
 TRAIN = ("learning_rate", "min_lr_ratio", "train_steps", "warmup_steps", "clip")
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_thirty_updates_of_the_original(jit_compile):
     stored = json.loads((GOLDEN / "config.json").read_text())
     golden = np.load(GOLDEN / "trajectory.npz")

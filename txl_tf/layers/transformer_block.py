@@ -89,9 +89,13 @@ class TransformerXLBlock(keras.layers.Layer):
         before = [seed.value * 1 for seed in seeds]
 
         def outputs(inputs):
+            now = [seed.value * 1 for seed in seeds]
             for seed, state in zip(seeds, before):
                 seed.assign(state)
-            return self._computed(inputs, memory, attention_mask, position_embedding, False, True)
+            computed = self._computed(inputs, memory, attention_mask, position_embedding, False, True)
+            for seed, state in zip(seeds, now):  # other calls may have drawn since; what they left must stay
+                seed.assign(tf.where(seed.value > state, seed.value, state))
+            return computed
 
         return tf.recompute_grad(outputs)(inputs)
 

@@ -52,6 +52,13 @@ def test_every_evaluation_starts_with_a_memory_of_its_own():
     assert evaluate(model, segments(4, 4)) == evaluate(model, segments(4, 4))
 
 
+def test_as_many_segments_as_asked_for():
+    model = tiny_model(mem_len=11)
+    for most in (1, 2):
+        assert evaluate(model, segments(4, 4, 3), max_segments=most) == evaluate(model, segments(4, 4, 3)[:most])
+    assert evaluate(model, segments(4, 4, 3), max_segments=9) == evaluate(model, segments(4, 4, 3))
+
+
 def test_nothing_to_evaluate_is_refused():
     with pytest.raises(ValueError, match="segments must hold at least one segment. Received: none"):
         evaluate(tiny_model(), [])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from testing.relative_attention_oracle import relative_attention
 from testing.test_case import TestCase, random_array
@@ -89,3 +90,40 @@ def test_attention_dropout_is_a_rate_of_its_own():
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         TransformerXLBlock(**{**SIZES, **settings})
+
+
+def gradients(block, inputs, memory, jit_compile):
+    """Returns the loss, all gradients and the state of the seeds after two calls in training."""
+    def two_calls():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            hidden = block(inputs, memory=memory, training=True)
+            loss = 0.02 * tf.reduce_sum(block(hidden, memory=memory, training=True) ** 3)
+        return [loss, *tape.gradient(loss, [inputs, *(variable.value for variable in block.trainable_variables)])]
+
+    found = tf.function(two_calls, jit_compile=jit_compile)()
+    return [value.numpy() for value in found] + [seed.numpy() for seed in block.non_trainable_variables]
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_recomputed_with_dropout_the_gradients_are_the_same(jit_compile):
+    inputs, memory = tf.constant(random_array(2, 4, 12)), tf.constant(random_array(2, 3, 12, seed=1))
+    found = []
+    for remat in (False, True):
+        block = made(dropout=0.3, attention_dropout=0.2)
+        for number, seed in enumerate(block.non_trainable_variables):
+            seed.assign([number, 5])
+        block.remat = remat
+        found.append(gradients(block, inputs, memory, jit_compile))
+    for plain, recomputed in zip(*found, strict=True):
+        np.testing.assert_allclose(recomputed, plain, rtol=1e-5, atol=1e-6)
+    assert found[0][-1].tolist() == [len(block.non_trainable_variables) - 1, 7]  # two draws each
+
+
+def test_recomputed_only_in_training_and_never_with_the_weights():
+    block, inputs = made(dropout=0.3), random_array(2, 4, 12)
+    plain = block(inputs).numpy()
+    block.remat = True
+    block._recomputed = None
+    np.testing.assert_array_equal(block(inputs), plain)
+    assert len(block(inputs, return_attention_scores=True, training=True)) == 2

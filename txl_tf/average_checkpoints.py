@@ -1,0 +1,72 @@
+"""Averages the weights of a run's last checkpoints: `python -m txl_tf.average_checkpoints --model_dir=runs/mine --last=5 --output=averaged`."""
+
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags, logging
+
+from txl_tf.config import ModelConfig
+from txl_tf.language_model import TransformerXLLM
+from txl_tf.model_folder import VOCABULARY, load_vocabulary, read_config, save_model
+from txl_tf.run_folder import check_folder
+from txl_tf.run_state import checkpoint_paths, step_of, weights_of
+
+
+def average_checkpoints(model_dir, last, output):
+    """Writes the mean of the weights of a run's last checkpoints as a model folder, and returns their steps.
+
+    Args:
+        model_dir: folder of the run.
+        last: how many of its checkpoints, the newest ones.
+        output: folder for the model, its configuration and its vocabulary.
+
+    Raises:
+        ValueError: if there are not so many checkpoints, or one can't be read.
+    """
+    paths = checkpoint_paths(model_dir)
+    if not 1 <= last <= len(paths):
+        raise ValueError(f"last must be from 1 to the number of checkpoints in model_dir, {len(paths)}; keep_checkpoints decides in training "
+                         f"how many there are. Received: last={last}, model_dir={model_dir}")
+    if os.path.realpath(output) == os.path.realpath(model_dir):
+        raise ValueError(f"output must not be model_dir. Received: output={output}")
+    check_folder(output, "output")
+    model = TransformerXLLM(ModelConfig(**read_config(model_dir)["model"]))
+    for variable, values in zip(weights_of(model), zip(*map(_stored_weights, paths[-last:]), strict=True), strict=True):
+        variable.assign(np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype))
+    has_vocabulary = tf.io.gfile.exists(os.path.join(model_dir, VOCABULARY))
+    save_model(model, output, load_vocabulary(model_dir) if has_vocabulary else None)
+    return [step_of(path) for path in paths[-last:]]
+
+
+def _stored_weights(path):
+    """Returns the weights in a checkpoint, in the order of `weights_of`."""
+    try:
+        reader = tf.train.load_checkpoint(path)
+        count = sum(name.startswith("model/") for name in reader.get_variable_to_shape_map())
+        return [reader.get_tensor(f"model/{number}/.ATTRIBUTES/VARIABLE_VALUE") for number in range(count)]
+    except (tf.errors.OpError, ValueError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"Every checkpoint must be readable ({reason}). Received: {path}") from error
+
+
+def main(argv):
+    logging.set_verbosity(logging.WARNING)
+    settings = flags.FLAGS
+    try:
+        if len(argv) > 1:
+            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+        steps = average_checkpoints(settings.model_dir, settings.last, settings.output)
+    except (ValueError, OSError) as error:
+        sys.exit(f"txl_tf.average_checkpoints: {error}")
+    print(f"the mean of the weights at steps {', '.join(f'{step:,}' for step in steps)} lies in {settings.output}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("model_dir", None, "folder of a run", required=True)
+    flags.DEFINE_integer("last", 5, "how many of its checkpoints, the newest ones, are averaged")
+    flags.DEFINE_string("output", None, "folder to write the model to", required=True)
+    app.run(main)
