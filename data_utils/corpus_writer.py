@@ -213,6 +213,17 @@ class CorpusWriter:
                               f"Received: data_dir={self.data_dir}") from error
 
 
+def settled_manifest(data_dir):
+    """Returns the manifest of a local folder when nobody is writing there, or None: a preparation takes it away meanwhile."""
+    if not Path(data_dir, RECORDS).is_dir():
+        return None
+    try:
+        with locked(data_dir) if os.access(data_dir, os.W_OK) else contextlib.nullcontext():
+            return read_manifest(data_dir)
+    except (OSError, ValueError):
+        return None
+
+
 def _check_known(split, unknown, tokens):
     if split == "train" and unknown > tokens / 2:
         raise ValueError("Expected a vocabulary that has most tokens of the train split, by --vocab_size, --min_freq or --vocab_file. "

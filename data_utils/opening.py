@@ -5,7 +5,7 @@ import os
 import tensorflow as tf
 
 from data_utils.corpus import MANIFEST, Corpus, read_manifest
-from data_utils.corpus_writer import RECORDS
+from data_utils.corpus_writer import RECORDS, settled_manifest
 from data_utils.datasets import dataset_entry
 from data_utils.original_corpus import OriginalCorpus
 from data_utils.prepare import VOCABULARY_OPTIONS, prepare_corpus
@@ -33,7 +33,7 @@ def open_corpus(dataset, data_dir, tgt_len, *, num_hosts=1, record_info_dir=None
     Raises:
         ValueError, OSError: one sentence that names the flag or file.
     """
-    prepared = _prepared_folder(data_dir)
+    prepared, manifest = _prepared_folder(data_dir)
     info_dir = record_info_dir or data_dir
     has_originals = tf.io.gfile.isdir(info_dir) and bool(tf.io.gfile.glob(os.path.join(info_dir, _RECORD_INFO)))
     if has_originals and prepared and record_info_dir is None:
@@ -46,34 +46,38 @@ def open_corpus(dataset, data_dir, tgt_len, *, num_hosts=1, record_info_dir=None
                                 f"Received: record_info_dir={record_info_dir}")
     folder = data_dir if prepared is None else prepared
     if dataset is None:
-        dataset = "text" if prepared is None else read_manifest(prepared)["dataset"]
-    same = prepared is not None and dataset == read_manifest(prepared)["dataset"]
-    if same and ("://" in folder or not _has_text(dataset, folder, wishes)):
-        return _as_it_is(folder, num_hosts, wishes)
+        dataset = "text" if prepared is None else manifest["dataset"]
+    same = prepared is not None and dataset == manifest["dataset"]
+    if same and ("://" in folder or not _has_text(dataset, folder, manifest, wishes)):
+        return _as_it_is(folder, manifest, num_hosts, wishes)
     return prepare_corpus(dataset, folder, tgt_len=tgt_len, num_hosts=num_hosts, **wishes)
 
 
 def _prepared_folder(data_dir):
-    """Returns the prepared folder that data_dir is, or whose records it holds; otherwise None."""
+    """Returns the prepared folder that data_dir is, or whose records it holds, and its manifest; otherwise (None, None)."""
     data_dir = str(data_dir).rstrip("/") or "/"
     above, name = os.path.split(data_dir)
     folders = [data_dir, above] if name == RECORDS else [data_dir]
-    return next((folder for folder in folders if tf.io.gfile.exists(os.path.join(folder, MANIFEST))), None)
+    for folder in folders:
+        exists = "://" in folder and tf.io.gfile.exists(os.path.join(folder, MANIFEST))
+        manifest = read_manifest(folder) if exists else settled_manifest(folder)
+        if manifest is not None:
+            return folder, manifest
+    return None, None
 
 
-def _has_text(dataset, folder, wishes):
+def _has_text(dataset, folder, manifest, wishes):
     """Tells whether the text that a folder was prepared from is still there."""
     named = {name: value for name, value in wishes.items() if name in dataset_entry(dataset).options and value is not None}
     try:
-        return bool(dataset_entry(dataset).texts(folder, **(named or read_manifest(folder)["chosen"]["sources"])))
+        return bool(dataset_entry(dataset).texts(folder, **(named or manifest["chosen"]["sources"])))
     except OSError:
         return False
 
 
-def _as_it_is(folder, num_hosts, wishes):
+def _as_it_is(folder, manifest, num_hosts, wishes):
     """Opens a prepared folder that can't be prepared again, if it is as wished for."""
     corpus = Corpus(folder)
-    manifest = read_manifest(folder)
     rows = _rows(wishes)
     there = {"num_hosts": corpus.num_hosts, **dict(zip(VOCABULARY_OPTIONS, manifest["chosen"]["vocabulary"], strict=True)),
              **manifest["chosen"]["sources"], **manifest["splits"]["train"]["made_from"]["order"],

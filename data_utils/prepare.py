@@ -11,8 +11,7 @@ if __name__ == "__main__":
 
 from absl import app, flags
 
-from data_utils.corpus import read_manifest
-from data_utils.corpus_writer import CorpusWriter
+from data_utils.corpus_writer import CorpusWriter, settled_manifest
 from data_utils.dataset_texts import SPLITS, obtain
 from data_utils.datasets import DATASETS, dataset_entry
 from data_utils.vocabulary import VOCABULARIES
@@ -50,8 +49,7 @@ def prepare_corpus(dataset, data_dir, train_batch_size=None, eval_batch_size=Non
         vocabulary: kind, a key of `VOCABULARIES`; None: that of the dataset. Where this and the next four are all None, and
             the folder was prepared for the same dataset, they are as they were then; so are the sources.
         vocab_file: a vocabulary that exists, see `data_utils.vocabulary_files`.
-        vocab_size: ids of a vocabulary that is made: at most, for words and characters; exactly, for subwords, 32,000 if
-            None.
+        vocab_size: ids of a vocabulary that is made: at most, for words and characters; exactly, for subwords.
         min_freq: how often a word or character must occur to be in the vocabulary.
         lower_case: whether words are lower-cased; None: as the dataset has it.
         sources: train_files, valid_files, test_files or tfds_splits, see `data_utils.dataset_texts`.
@@ -88,11 +86,8 @@ def prepare_corpus(dataset, data_dir, train_batch_size=None, eval_batch_size=Non
 
 def _or_as_before(chosen, dataset, data_dir):
     """Returns what was chosen of vocabulary and sources; where nothing was, what data_dir was prepared with."""
-    try:
-        before = read_manifest(data_dir)
-    except (OSError, ValueError):
-        return chosen
-    if before["dataset"] != dataset:
+    before = settled_manifest(data_dir)
+    if before is None or before["dataset"] != dataset:
         return chosen
     return {name: value if any(item is not None for item in value) else before["chosen"][name] for name, value in chosen.items()}
 

@@ -1,12 +1,15 @@
 """A training script opens whatever its data_dir holds: text, a prepared folder, records of the original code."""
 
 import shutil
+import threading
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from testing.golden_texts import GOLDEN, copied
 
+from data_utils.atomic_files import locked
 from data_utils.corpus import Corpus
 from data_utils.opening import open_corpus
 from data_utils.original_corpus import OriginalCorpus
@@ -148,3 +151,25 @@ def test_another_dataset_than_the_original_s(original):
 def test_record_info_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="record_info.*in --record_info_dir"):
         open_corpus(None, str(text_folder(tmp_path / "text")), 16, record_info_dir=str(tmp_path))
+
+
+def test_a_folder_that_another_host_is_preparing_is_read_afterwards(tmp_path):
+    folder = text_folder(tmp_path / "text")
+    prepare_corpus("text", folder, 4, 2, 16, vocabulary="word")
+    begun, opened = threading.Event(), []
+
+    def prepare():
+        with locked(folder):
+            content = (folder / "corpus.json").read_bytes()
+            (folder / "corpus.json").unlink()
+            begun.set()
+            time.sleep(1)
+            assert not opened
+            (folder / "corpus.json").write_bytes(content)
+
+    other = threading.Thread(target=prepare)
+    other.start()
+    begun.wait()
+    opened.append(open_corpus(None, str(folder), 16))
+    other.join()
+    assert opened[0].vocabulary.kind == "word"

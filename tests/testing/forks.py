@@ -104,6 +104,7 @@ def _child(program, arguments, cwd, devices, env, folder):
     if devices > 1:
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
                                                    [tf.config.LogicalDeviceConfiguration()] * devices)
+        tf.config.threading.set_inter_op_parallelism_threads(4 * devices)  # replicas wait for each other, each in a thread
     if program == "-m":
         sys.argv[:] = arguments
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
