@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 import shlex
 import signal
 
@@ -19,7 +18,7 @@ from txl_tf.optimization import make_optimizer
 from txl_tf.progress import Progress
 from txl_tf.run_folder import RunFolder, check_folder
 from txl_tf.run_state import RunState, step_of
-from txl_tf.train_step import TrainStep, update  # noqa: F401 - update is the step on one device
+from txl_tf.train_step import TrainStep
 from txl_tf.warm_start import load_any_weights
 
 SAMPLE_TOKENS = 400

@@ -5,7 +5,6 @@ import contextlib
 import io
 import json
 import pickle
-import struct
 import sys
 import time
 import tracemalloc

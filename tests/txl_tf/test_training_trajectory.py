@@ -11,7 +11,7 @@ from testing.tiny_model import tiny_model, tiny_tokens
 from txl_tf import ModelConfig, TrainConfig, load_tf1_checkpoint
 from txl_tf.checkpoints.tf1 import tf1_entries
 from txl_tf.optimization import make_optimizer
-from txl_tf.training import update
+from txl_tf.train_step import update
 
 GOLDEN = Path(__file__).parents[1] / "golden/tf1/10_training_trajectory"
 MODEL = ("n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "tgt_len", "mem_len", "same_length", "clamp_len",
