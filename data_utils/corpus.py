@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from data_utils.corpus_base import CorpusBase
 from data_utils.input_pipeline import segment_dataset
+from data_utils.records import sha256_of_file
 from data_utils.vocabulary import load_vocabulary
 
 MANIFEST = "corpus.json"
 VOCABULARY = "vocabulary.json"
 FORMAT = 2  # raised when the same text and settings would give other files
-_BLOCK = 1 << 23  # bytes
 
 
 class Corpus(CorpusBase):
@@ -108,7 +108,7 @@ class Corpus(CorpusBase):
         for split in self.splits:
             for file in split_files(self._entries[split]):
                 self._check_record_file(file)
-                if _sha256(os.path.join(self.data_dir, file["file"])) != file["sha256"]:
+                if sha256_of_file(os.path.join(self.data_dir, file["file"])) != file["sha256"]:
                     raise ValueError(f"Expected {file['file']} in --data_dir to be as it was written; preparing the folder "
                                      f"again mends it. Received: data_dir={self.data_dir}")
 
@@ -181,11 +181,3 @@ def manifest_identity(manifest):
 
 def _digest(content):
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8")).hexdigest()
-
-
-def _sha256(path):
-    digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -52,6 +52,10 @@ class DatasetEntry:
     archives: str | None = None
     text_in_data_dir: bool = False
 
+    def start_of(self, kind):
+        """Returns the arguments that a vocabulary of a kind begins with: the dataset's own for its own kind."""
+        return dict(self.start if kind == self.vocabulary and self.start is not None else STARTS[kind])
+
 
 def _edited(texts, edits, data_dir):
     return {split: [EditedText(source, **edits) for source in sources] for split, sources in texts(data_dir).items()}

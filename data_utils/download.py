@@ -190,13 +190,11 @@ def _write(response, partial, have, total, name):
 
 
 def _check_sha256(partial, expected, url):
-    digest = hashlib.sha256()
     with open(partial, "rb") as file:
-        while block := file.read(BLOCK_SIZE):
-            digest.update(block)
-    if digest.hexdigest() != expected:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != expected:
         partial.unlink()
-        raise ValueError(f"Expected a file with the sha256 {expected} at {url}. Received: sha256={digest.hexdigest()}")
+        raise ValueError(f"Expected a file with the sha256 {expected} at {url}. Received: sha256={digest}")
 
 
 def _files_in(archive):

@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from data_utils.corpus_base import CorpusBase
+from data_utils.dataset_texts import SPLITS
 from data_utils.datasets import DATASETS, STARTS
 from data_utils.original_pickles import read_original
 from data_utils.original_records import OriginalRecords, find_record_info
 from data_utils.vocabulary_files import original_vocabulary, read_vocabulary_file
 
-_SPLITS = ("train", "valid", "test")
 _PICKLE = "cache.pkl"
 
 
@@ -48,7 +48,7 @@ class OriginalCorpus(CorpusBase):
         above = os.path.dirname(str(data_dir).rstrip("/"))
         info_path = os.path.join(above, "corpus-info.json") if corpus_info_path is None else str(corpus_info_path)
         info = _read_corpus_info(info_path)
-        self._found = {split: find_record_info(record_info_dir, split) for split in _SPLITS}
+        self._found = {split: find_record_info(record_info_dir, split) for split in SPLITS}
         chosen = {split: _chosen(found, (rows or {}).get(split)) for split, found in self._found.items()}
         self._records = {split: OriginalRecords(_record_info_path(record_info_dir, split, sizes), data_dir)
                          for split, sizes in chosen.items() if sizes is not None}
@@ -140,7 +140,7 @@ def _vocabulary(path, dataset):
     """Returns the vocabulary of a file, and the streams of ids that lie beside it there: split -> array."""
     entry = DATASETS.get(dataset)
     kind = "word" if entry is None else entry.vocabulary
-    start = STARTS[kind] if entry is None or entry.start is None else entry.start
+    start = STARTS[kind] if entry is None else entry.start_of(kind)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"Expected the original code's {_PICKLE} at --vocab_file or beside corpus-info.json. "
                                 f"Received: vocab_file={path}")

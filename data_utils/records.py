@@ -1,7 +1,6 @@
 """A stream of token ids -> TFRecord files of contiguous rows, one a host."""
 
 import contextlib
-import hashlib
 import os
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_utils.atomic_files import replacing
+from data_utils.text_sources import TextFile
 
 TOKEN_IDS = "token_ids"  # the one feature of a record
 CHUNK_LEN = 1 << 14  # labels in a record
@@ -65,9 +65,8 @@ def is_intact(path, fingerprint):
 
 
 def sha256_of_file(path):
-    """Returns the hex sha256 of a file's bytes."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Returns the hex sha256 of the bytes of a file, here or at any address that tf.io.gfile opens."""
+    return TextFile(path).sha256()
 
 
 def _write(path, stream, starts, row_len, dtype, chunk_len):

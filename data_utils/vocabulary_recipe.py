@@ -4,7 +4,6 @@ import dataclasses
 import os
 from pathlib import Path
 
-from data_utils.datasets import STARTS
 from data_utils.records import sha256_of_file
 from data_utils.subword_vocabulary import SubwordVocabulary
 from data_utils.vocabulary import VOCABULARIES
@@ -45,7 +44,7 @@ class VocabularyRecipe:
         own = kind in (None, entry.vocabulary)
         kind = entry.vocabulary if kind is None else kind
         _check(kind, file, size, min_freq, lower_case)
-        start = dict(entry.start if own and entry.start is not None else STARTS[kind])
+        start = entry.start_of(kind)
         if lower_case is not None:
             start["lower_case"] = lower_case
         if file is None and own and entry.vocab_file and size is None and min_freq is None:

@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from testing.text_folders import texts, write_files
 
 from data_utils.dataset_texts import (
     PTB_FILES,
@@ -27,20 +28,6 @@ HELD_OUT = f"{LM1B}/heldout-monolingual.tokenized.shuffled/news.en.heldout-00000
 def write(folder, **files):
     """Writes {name: content} below a folder; "__" in a keyword stands for a dot."""
     return write_files(folder, {name.replace("__", "."): content for name, content in files.items()})
-
-
-def write_files(folder, files):
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return folder
-
-
-def texts(found):
-    """Returns split -> its text, and checks that there are the three splits in order."""
-    assert tuple(found) == SPLITS
-    return {split: b"".join(b"".join(source.blocks()) for source in sources) for split, sources in found.items()}
 
 
 def names(found, split="train"):

@@ -6,13 +6,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from testing.text_folders import texts, write_files
 
 import data_utils.dataset_texts
 from data_utils.atomic_files import locked
 from data_utils.dataset_texts import (
     ARCHIVES,
     PTB_FILES,
-    SPLITS,
     WIKITEXT_FILES,
     cut_file,
     lm1b_files,
@@ -23,20 +23,6 @@ from data_utils.dataset_texts import (
 LM1B = "1-billion-word-language-modeling-benchmark-r13output"
 SHARDS = f"{LM1B}/training-monolingual.tokenized.shuffled"
 HELD_OUT = f"{LM1B}/heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050"
-
-
-def write_files(folder, files):
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return folder
-
-
-def texts(found):
-    """Returns split -> its text, and checks that there are the three splits in order."""
-    assert tuple(found) == SPLITS
-    return {split: b"".join(b"".join(source.blocks()) for source in sources) for split, sources in found.items()}
 
 
 @pytest.fixture
