@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from txl_tf.config import ModelConfig
+from txl_tf.flags import check_no_arguments
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import VOCABULARY, load_vocabulary, read_config, save_model
 from txl_tf.run_folder import check_folder
@@ -57,8 +58,7 @@ def main(argv):
     logging.set_verbosity(logging.WARNING)
     settings = flags.FLAGS
     try:
-        if len(argv) > 1:
-            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+        check_no_arguments(argv)
         steps = average_checkpoints(settings.model_dir, settings.last, settings.output)
     except (ValueError, OSError) as error:
         sys.exit(f"txl_tf.average_checkpoints: {error}")

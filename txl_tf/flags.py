@@ -49,6 +49,12 @@ def read_configs():
     return model_config, train_config, data_config
 
 
+def check_no_arguments(argv):
+    """Raises ValueError if a command line has more than flags; argv is what absl leaves of it."""
+    if len(argv) > 1:
+        raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+
+
 def _check_given(train):
     """Raises ValueError where what was written contradicts do_eval_only, which would override it."""
     for name, needed in (("do_train", False), ("do_eval", True)):

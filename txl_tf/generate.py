@@ -7,6 +7,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags, logging
 
+from txl_tf.flags import check_no_arguments
 from txl_tf.inference.sampling import sample_tokens
 from txl_tf.model_folder import load_model, load_vocabulary
 
@@ -18,8 +19,7 @@ def main(argv):
     logging.set_verbosity(logging.WARNING)
     settings = flags.FLAGS
     try:
-        if len(argv) > 1:
-            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+        check_no_arguments(argv)
         prompt = _prompt(settings.prompt, settings.prompt_file)
         model, vocabulary = _load(settings.model_dir)
         prompt_ids = vocabulary.encode(prompt)

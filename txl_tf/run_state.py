@@ -88,13 +88,9 @@ class RunState:
 
     def _list_what_is_there(self, step):
         """Tells the manager of all checkpoints before a step: a killed run may have left one out, others are damaged."""
-        names = [os.path.basename(path) for path in self.checkpoints() if step_of(path) < step]
-        if names:
-            entries = "".join(f'all_model_checkpoint_paths: "{name}"\nall_model_checkpoint_timestamps: 1\n' for name in names)
-            listed = os.path.join(self._folder, "checkpoint")
-            with tf.io.gfile.GFile(f"{listed}.new", "w") as file:
-                file.write(f'model_checkpoint_path: "{names[-1]}"\n{entries}')
-            tf.io.gfile.rename(f"{listed}.new", listed, overwrite=True)
+        paths = [path for path in self.checkpoints() if step_of(path) < step]
+        if paths:
+            tf.compat.v1.train.update_checkpoint_state(self._folder, paths[-1], paths, all_model_checkpoint_timestamps=[1.0] * len(paths))
 
     def _remove_leftovers(self, kept):
         """Removes what killed runs have left of checkpoints, and those that this run went back behind."""
@@ -107,9 +103,9 @@ class RunState:
 
     def spread_seeds(self):
         """Gives every replica random state of its own, from that of replica 0."""
+        numbers = self._local_replica_numbers()
         for variable in self._seeds():
             components = self.strategy.experimental_local_results(variable)
-            numbers = self._local_replica_numbers()
             first = components[0].numpy()
             for number, component in zip(numbers, components):
                 component.assign([first[0] + _APART * number, first[1]])

@@ -121,13 +121,10 @@ class TrainStep:
                        "gradient_norm": norm, "learning_rate": learning_rate, "bad_step": bad}
         return outcome
 
+    @tf.function
     def reset_memory(self):
         """Gives every replica the memory before the first token."""
-        @tf.function
-        def reset():
-            self.strategy.run(lambda: self._keep(self.model.initial_memory(self._rows)))
-
-        reset()
+        self.strategy.run(lambda: self._keep(self.model.initial_memory(self._rows)))
 
     def _update_everywhere(self, token_ids, labels):
         if not self.loss_scale:

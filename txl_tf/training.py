@@ -1,5 +1,6 @@
 """The training run of the scripts: check, resume, train, save, evaluate, sample."""
 
+import contextlib
 import functools
 import math
 import shlex
@@ -57,6 +58,7 @@ class Training:
         self._check_data(model_config.tgt_len)
         self.step = 0
         self._stopped_by = None
+        self._copy = None  # of the model, for evaluation with other settings
         if not train_config.do_train and not train_config.eval_ckpt_path:
             model_config = self.folder.trained_config(corpus.vocabulary)
         with self.strategy.scope():
@@ -122,7 +124,7 @@ class Training:
         config = self.train_config
         progress = Progress(self.folder.file("tensorboard"), config.train_steps, self.corpus.vocabulary.kind) if self.is_chief else None
         batches = None
-        with self._saving_when_told_to_end():
+        with _handled(signal.SIGTERM, self._stop):
             while self.step < config.train_steps:
                 if batches is None or self.step % self._steps_an_epoch == 0:
                     batches = self._batches()
@@ -155,7 +157,7 @@ class Training:
                 nll, tokens = evaluate(model, batches, self._eval_mem_len, most)
                 value, unit = in_unit(nll, self.corpus.vocabulary.kind)
                 results[split] = {"nll": nll, "tokens": tokens, unit: value}
-                self._say(f"{split}: {value:.3f} {unit} over {tokens:,} tokens (memory {self._eval_mem_len})")
+                self._say_score(split, results[split])
         return results
 
     def save(self):
@@ -303,7 +305,7 @@ class Training:
         settings = {name: self._evaluation_settings()[name] for name in ("clamp_len", "same_length")}
         if all(getattr(self.model.config, name) == value for name, value in settings.items()):
             return self.model
-        if not hasattr(self, "_copy"):
+        if self._copy is None:
             self._copy = evaluation_model(self.model, **settings)
         self._copy.set_weights(self.model.get_weights())
         return self._copy
@@ -316,9 +318,6 @@ class Training:
             return scored and (results["step"], results["settings"]) == (self.step, settings)
         except (KeyError, TypeError):
             return False
-
-    def _saving_when_told_to_end(self):
-        return _Handler(signal.SIGTERM, self._stop)
 
     def _stop(self, number, frame):
         del frame
@@ -339,6 +338,10 @@ class Training:
         if self.is_chief:
             print(text, flush=True)
 
+    def _say_score(self, split, score):
+        value, unit = in_unit(score["nll"], self.corpus.vocabulary.kind)
+        self._say(f"{split}: {value:.3f} {unit} over {score['tokens']:,} tokens (memory {self._eval_mem_len})")
+
     def _say_start(self):
         parameters = sum(math.prod(variable.shape) for variable in self.model.trainable_variables)
         tokens = self.corpus.rows("train") * self.model.config.tgt_len
@@ -354,8 +357,7 @@ class Training:
         self._say(f"{self.folder.path} is finished: {self.step:,} of {self.train_config.train_steps:,} steps. To train longer, raise "
                   "--train_steps; to begin anew, choose another --model_dir.")
         for split in self.train_config.evaluated_splits:
-            value, unit = in_unit(results[split]["nll"], self.corpus.vocabulary.kind)
-            self._say(f"{split}: {value:.3f} {unit} over {results[split]['tokens']:,} tokens (memory {self._eval_mem_len})")
+            self._say_score(split, results[split])
         self._say_next()
         return results
 
@@ -375,18 +377,15 @@ class Training:
                   f"To see its curves:\n  tensorboard --logdir={folder}")
 
 
-class _Handler:
+@contextlib.contextmanager
+def _handled(number, handler):
     """Handles a signal within a with block, where signals can be handled at all: in the main thread."""
-
-    def __init__(self, number, handler):
-        self.number, self.handler = number, handler
-
-    def __enter__(self):
-        try:
-            self.before = signal.signal(self.number, self.handler)
-        except ValueError:
-            self.before = None
-
-    def __exit__(self, *_):
-        if self.before is not None:
-            signal.signal(self.number, self.before)
+    try:
+        before = signal.signal(number, handler)
+    except ValueError:
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(number, before)

@@ -6,7 +6,7 @@ import sys
 from absl import logging
 
 from txl_tf.distribution import number_of_hosts
-from txl_tf.flags import read_configs
+from txl_tf.flags import check_no_arguments, read_configs
 from txl_tf.presets import fit_to_vocabulary
 from txl_tf.run_folder import check_folder
 from txl_tf.training import Training
@@ -24,8 +24,7 @@ def run_script(name, strategy_of, open_corpus, argv):
     """
     logging.set_verbosity(logging.WARNING)
     try:
-        if len(argv) > 1:
-            raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
+        check_no_arguments(argv)
         model_config, train_config, data_config = read_configs()
         check_folder(train_config.model_dir)
         for setting in ("warm_start_path", "eval_ckpt_path"):
