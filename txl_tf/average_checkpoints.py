@@ -14,7 +14,7 @@ from txl_tf.flags import check_no_arguments
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import VOCABULARY, load_vocabulary, read_config, save_model
 from txl_tf.run_folder import check_folder
-from txl_tf.run_state import checkpoint_paths, step_of, weights_of
+from txl_tf.run_state import checkpoint_paths, step_of, stored_weights, weights_of
 
 
 def average_checkpoints(model_dir, last, output):
@@ -36,19 +36,17 @@ def average_checkpoints(model_dir, last, output):
         raise ValueError(f"output must not be model_dir. Received: output={output}")
     check_folder(output, "output")
     model = TransformerXLLM(ModelConfig(**read_config(model_dir)["model"]))
-    for variable, values in zip(weights_of(model), zip(*map(_stored_weights, paths[-last:]), strict=True), strict=True):
+    for variable, values in zip(weights_of(model), zip(*map(_read, paths[-last:]), strict=True), strict=True):
         variable.assign(np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype))
     has_vocabulary = tf.io.gfile.exists(os.path.join(model_dir, VOCABULARY))
     save_model(model, output, load_vocabulary(model_dir) if has_vocabulary else None)
     return [step_of(path) for path in paths[-last:]]
 
 
-def _stored_weights(path):
-    """Returns the weights in a checkpoint, in the order of `weights_of`."""
+def _read(path):
+    """Returns the weights in a checkpoint."""
     try:
-        reader = tf.train.load_checkpoint(path)
-        count = sum(name.startswith("model/") for name in reader.get_variable_to_shape_map())
-        return [reader.get_tensor(f"model/{number}/.ATTRIBUTES/VARIABLE_VALUE") for number in range(count)]
+        return stored_weights(path)
     except (tf.errors.OpError, ValueError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"Every checkpoint must be readable ({reason}). Received: {path}") from error

@@ -41,10 +41,26 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("txl_tf")
 class _Adam(keras.optimizers.Adam):
-    """Adam for gradients that are summed over the replicas already, which Keras would otherwise do once more."""
+    """Adam for gradients that are summed over the replicas already, which Keras would otherwise do once more.
+
+    Each weight is updated by one kernel, which passes over the weight and its two moments once.
+    """
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars
+
+    def update_step(self, gradient, variable, learning_rate):
+        index, dtype = self._get_variable_index(variable), variable.dtype
+        weight, momentum, velocity = (_tensorflow(v) for v in (variable, self._momentums[index], self._velocities[index]))
+        step = tf.cast(self.iterations.value + 1, dtype)
+        beta_1, beta_2 = tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=weight.handle, m=momentum.handle, v=velocity.handle, beta1_power=beta_1 ** step, beta2_power=beta_2 ** step,
+            lr=tf.cast(learning_rate, dtype), beta1=beta_1, beta2=beta_2, epsilon=tf.constant(self.epsilon, dtype), grad=gradient)
+
+
+def _tensorflow(variable):
+    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def make_optimizer(train_config):

@@ -126,7 +126,7 @@ class RunState:
             return (str(error).splitlines() or [type(error).__name__])[0]
 
     def _read(self, path):
-        reader = tf.compat.v1.train.NewCheckpointReader(path)  # tf.train.load_checkpoint takes a path at some addresses for a folder
+        reader = _reader(path)
         scaled = reader.has_tensor("scale/.ATTRIBUTES/VARIABLE_VALUE")  # not if an evaluation has another precision than the training
         self._checkpoint(tf.Variable(0, dtype=tf.int64), scaled=scaled).read(path).assert_existing_objects_matched()
         self.spread_seeds()
@@ -151,6 +151,21 @@ def checkpoint_paths(model_dir):
 def weights_of(model):
     """Returns the variables that every checkpoint of a run has as its "model", whatever the rates of dropout."""
     return [variable.value for variable in model.weights]
+
+
+def stored_weights(path):
+    """Returns the arrays that a checkpoint of a run has as its "model", in the order of `weights_of`; [] if it is of no run.
+
+    Raises:
+        tf.errors.OpError: if the checkpoint is damaged or not there.
+    """
+    reader = _reader(path)
+    count = sum(name.startswith("model/") for name in reader.get_variable_to_shape_map())
+    return [reader.get_tensor(f"model/{number}/.ATTRIBUTES/VARIABLE_VALUE") for number in range(count)]
+
+
+def _reader(path):
+    return tf.compat.v1.train.NewCheckpointReader(path)  # tf.train.load_checkpoint takes a path at some addresses for a folder
 
 
 def step_of(path):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from txl_tf import model_folder
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint
-from txl_tf.run_state import weights_of
+from txl_tf.run_state import stored_weights, weights_of
 
 
 def check_weights_exist(path, name="path"):
@@ -31,9 +31,8 @@ def load_any_weights(model, path, name="path"):
     try:
         if tf.io.gfile.exists(os.path.join(path, model_folder.WEIGHTS)):
             model_folder.load_weights(model, path)
-        elif tf.train.load_checkpoint(path).has_tensor("model/0/.ATTRIBUTES/VARIABLE_VALUE"):
-            _check_count(model, path)
-            tf.train.Checkpoint(model=weights_of(model)).read(path).assert_existing_objects_matched()
+        elif weights := stored_weights(path):
+            _assign(model, weights)
         else:
             model.set_weights(load_tf1_checkpoint(path, model.config).get_weights())
     except (ValueError, KeyError, OSError, AssertionError, IndexError, tf.errors.OpError) as error:
@@ -41,8 +40,9 @@ def load_any_weights(model, path, name="path"):
         raise ValueError(f"{name} must hold weights of this model ({reason}). Received: {name}={path}") from error
 
 
-def _check_count(model, path):
-    """Raises ValueError if a checkpoint of a run has more or fewer weights than a model; fewer would be taken without a word."""
-    count = sum(name.startswith("model/") for name, _ in tf.train.list_variables(path))
-    if count != len(model.weights):
-        raise ValueError(f"it has {count} weights, not {len(model.weights)}")
+def _assign(model, weights):
+    """Raises ValueError if there are more or fewer weights than a model has, or one has another shape."""
+    if len(weights) != len(model.weights):
+        raise ValueError(f"it has {len(weights)} weights, not {len(model.weights)}")
+    for variable, value in zip(weights_of(model), weights, strict=True):
+        variable.assign(value)

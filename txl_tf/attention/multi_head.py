@@ -42,30 +42,34 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         return self.add_weight(name=name, shape=shape, initializer=self.kernel_initializer.clone())
 
     def scores(self, inputs, context, **kwargs):
-        """Returns the scores (B, N, T, S) of the queries of inputs (B, T, D) for the keys of context (B, S, D)."""
+        """Returns the scores (B, N, T, S) of the queries of inputs (B, T, D) for the keys of context, parts that make up S."""
         raise NotImplementedError(f"{type(self).__name__} must implement scores(inputs, context)")
 
     def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, **kwargs):
-        context = self.join(memory, inputs)
+        context = self.context(memory, inputs)
         weights = masked_softmax(self.scores(inputs, context, **kwargs), attention_mask)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
         mixed = tf.matmul(kept, self.split_heads(context, self.value_kernel))  # (B, N, T, H)
-        outputs = tf.matmul(self.merge_heads(mixed), tf.convert_to_tensor(self.output_kernel))
+        outputs = project(self.merge_heads(mixed), self.output_kernel)
         return (outputs, weights) if return_attention_scores else outputs
 
-    def join(self, memory, inputs):
-        """Returns [memory; inputs], (B, S, D); no gradient reaches the memory."""
+    def context(self, memory, inputs):
+        """Returns [memory; inputs] as its parts, (B, M, D) if there is a memory and (B, T, D); no gradient reaches the memory."""
         if memory is None:
-            return inputs
+            return (inputs,)
         if memory.shape[-1] != inputs.shape[-1]:
             raise ValueError(f"memory must be as wide as inputs, {inputs.shape[-1]}. Received: memory.shape={memory.shape}")
-        return tf.concat([tf.stop_gradient(tf.cast(memory, inputs.dtype)), inputs], axis=1)
+        return tf.stop_gradient(tf.cast(memory, inputs.dtype)), inputs
 
-    def split_heads(self, tensor, kernel):
-        """Returns (B, X, D) times a kernel (D, N H) as (B, N, X, H)."""
-        shape = tf.shape(tensor)
-        heads = tf.reshape(tf.matmul(tensor, tf.convert_to_tensor(kernel)), (shape[0], shape[1], self.num_heads, self.head_dim))
-        return tf.transpose(heads, (0, 2, 1, 3))
+    def split_heads(self, parts, kernel):
+        """Returns tensors (B, X, D), joined along X, times a kernel (D, N H) as (B, N, X, H).
+
+        Each part is projected by itself, so that the backward pass of one that needs no gradient is not computed.
+        """
+        projected = [project(part, kernel) for part in parts]
+        projected = tf.concat(projected, axis=1) if len(projected) > 1 else projected[0]
+        shape = tf.shape(projected)
+        return tf.transpose(tf.reshape(projected, (shape[0], shape[1], self.num_heads, self.head_dim)), (0, 2, 1, 3))
 
     def merge_heads(self, tensor):
         """Returns (B, N, T, H) as (B, T, N H)."""
@@ -80,6 +84,13 @@ class MultiHeadAttentionBase(keras.layers.Layer):
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def project(tensor, kernel):
+    """Returns (B, X, D) times a kernel (D, E), as one product of two matrices, whose gradient is another such product."""
+    kernel = tf.convert_to_tensor(kernel)
+    rows = tf.matmul(tf.reshape(tensor, (-1, kernel.shape[0])), kernel)
+    return tf.reshape(rows, tf.concat([tf.shape(tensor)[:-1], [kernel.shape[1]]], axis=0))
 
 
 def masked_softmax(scores, attention_mask=None):

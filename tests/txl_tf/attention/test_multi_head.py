@@ -13,7 +13,7 @@ class UniformAttention(MultiHeadAttentionBase):
     """Every visible key is worth the same; weights pass through unchanged if values and context are the identity."""
 
     def scores(self, inputs, context):
-        shape = (tf.shape(inputs)[0], self.num_heads, tf.shape(inputs)[1], tf.shape(context)[1])
+        shape = (tf.shape(inputs)[0], self.num_heads, tf.shape(inputs)[1], sum(tf.shape(part)[1] for part in context))
         return tf.zeros(shape, inputs.dtype)
 
 
