@@ -9,7 +9,8 @@ HIDDEN_SCORE = -1e30
 class MultiHeadAttentionBase(keras.layers.Layer):
     """Causal multi-head attention of a segment over [memory; segment], without saying how scores are made.
 
-    A subclass implements `scores(inputs, context, **kwargs)`, which returns (B, N, T, S), and adds its weights in `build`.
+    A subclass implements `scores`, adds its weights in `build`, and where its scores need more of a token than its value, or
+    something of the distances, extends `project` and `project_positions`.
 
     Args:
         num_heads: heads N.
@@ -41,40 +42,62 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         """Returns a new weight of the layer with the layer's initializer."""
         return self.add_weight(name=name, shape=shape, initializer=self.kernel_initializer.clone())
 
-    def scores(self, inputs, context, **kwargs):
-        """Returns the scores (B, N, T, S) of the queries of inputs (B, T, D) for the keys of context, parts that make up S."""
-        raise NotImplementedError(f"{type(self).__name__} must implement scores(inputs, context)")
+    def project(self, inputs):
+        """Returns what is looked at of tokens (B, X, D), which with frozen weights need not be computed again: name -> (B, N, X, H)."""
+        return {"value": self.split_heads(inputs, self.value_kernel)}
 
-    def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, **kwargs):
-        context = self.context(memory, inputs)
-        weights = masked_softmax(self.scores(inputs, context, **kwargs), attention_mask)
+    def project_positions(self, key_len, position_embedding=None):
+        """Returns what `scores` takes as positions, of the distances key_len-1 .. 0; None where it takes nothing."""
+        return None
+
+    def scores(self, inputs, context, positions, roll=None):
+        """Returns scores (B, N, T, S) of the queries of inputs (B, T, D).
+
+        Args:
+            inputs: (B, T, D).
+            context: name -> (B, N, S, H), what `project` makes of the tokens that are looked at.
+            positions: what `project_positions` makes of S distances.
+            roll: None: the context is in text order; else its newest token stands at roll - 1, and the oldest at roll.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement scores(inputs, context, positions)")
+
+    def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, position_embedding=None):
+        parts = [self.project(part) for part in self._parts(memory, inputs)]
+        context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
+        positions = self.project_positions(tf.shape(context["value"])[2], position_embedding)
+        weights = masked_softmax(self.scores(inputs, context, positions), attention_mask)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
-        mixed = tf.matmul(kept, self.split_heads(context, self.value_kernel))  # (B, N, T, H)
-        outputs = project(self.merge_heads(mixed), self.output_kernel)
+        outputs = self._mixed(kept, context)
         return (outputs, weights) if return_attention_scores else outputs
 
-    def context(self, memory, inputs):
-        """Returns [memory; inputs] as its parts, (B, M, D) if there is a memory and (B, T, D); no gradient reaches the memory."""
+    def attend(self, inputs, context, positions, visible, roll=None):
+        """Returns (B, T, D), what `call` does without dropout, from a context that is projected already.
+
+        Args:
+            inputs, context, positions, roll: as in `scores`.
+            visible: (B, T, S) boolean, true where a query may look; any order of the context's tokens will do.
+        """
+        scores = self.scores(inputs, context, positions, roll)
+        return self._mixed(tf.cast(softmax_where(visible[:, None], scores), scores.dtype), context)
+
+    def _mixed(self, weights, context):
+        mixed = tf.transpose(tf.matmul(weights, context["value"]), (0, 2, 1, 3))  # (B, T, N, H)
+        shape = tf.shape(mixed)
+        return matrix_product(tf.reshape(mixed, (shape[0], shape[1], self.num_heads * self.head_dim)), self.output_kernel)
+
+    def _parts(self, memory, inputs):
+        """Returns [memory; inputs] as its parts, of which only the inputs get a gradient: no backward pass is made for the memory's."""
         if memory is None:
             return (inputs,)
         if memory.shape[-1] != inputs.shape[-1]:
             raise ValueError(f"memory must be as wide as inputs, {inputs.shape[-1]}. Received: memory.shape={memory.shape}")
         return tf.stop_gradient(tf.cast(memory, inputs.dtype)), inputs
 
-    def split_heads(self, parts, kernel):
-        """Returns tensors (B, X, D), joined along X, times a kernel (D, N H) as (B, N, X, H).
-
-        Each part is projected by itself, so that the backward pass of one that needs no gradient is not computed.
-        """
-        projected = [project(part, kernel) for part in parts]
-        projected = tf.concat(projected, axis=1) if len(projected) > 1 else projected[0]
-        shape = tf.shape(projected)
-        return tf.transpose(tf.reshape(projected, (shape[0], shape[1], self.num_heads, self.head_dim)), (0, 2, 1, 3))
-
-    def merge_heads(self, tensor):
-        """Returns (B, N, T, H) as (B, T, N H)."""
+    def split_heads(self, tensor, kernel):
+        """Returns (B, X, D) times a kernel (D, N H) as (B, N, X, H)."""
         shape = tf.shape(tensor)
-        return tf.reshape(tf.transpose(tensor, (0, 2, 1, 3)), (shape[0], shape[2], self.num_heads * self.head_dim))
+        heads = tf.reshape(matrix_product(tensor, kernel), (shape[0], shape[1], self.num_heads, self.head_dim))
+        return tf.transpose(heads, (0, 2, 1, 3))
 
     def get_config(self):
         return {
@@ -86,9 +109,9 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         }
 
 
-def project(tensor, kernel):
+def matrix_product(tensor, kernel):
     """Returns (B, X, D) times a kernel (D, E), as one product of two matrices, whose gradient is another such product."""
-    kernel = tf.convert_to_tensor(kernel)
+    kernel = tf.cast(tf.convert_to_tensor(kernel), tensor.dtype)
     rows = tf.matmul(tf.reshape(tensor, (-1, kernel.shape[0])), kernel)
     return tf.reshape(rows, tf.concat([tf.shape(tensor)[:-1], [kernel.shape[1]]], axis=0))
 
@@ -105,4 +128,9 @@ def masked_softmax(scores, attention_mask=None):
     if attention_mask is not None:
         given = tf.cast(attention_mask, tf.bool)
         mask = mask & (given[:, None] if len(given.shape) == 3 else given)
-    return tf.nn.softmax(tf.where(mask, tf.cast(scores, tf.float32), HIDDEN_SCORE))
+    return softmax_where(mask, scores)
+
+
+def softmax_where(visible, scores):
+    """Returns float32 weights of the scores, which are hidden where visible, of a shape that broadcasts, is false."""
+    return tf.nn.softmax(tf.where(visible, tf.cast(scores, tf.float32), HIDDEN_SCORE))

@@ -62,21 +62,19 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
                              f"built={self.built}, owner.built={owner.built}")
         self.content_bias, self.position_bias = owner.content_bias, owner.position_bias
 
-    def call(self, inputs, memory=None, attention_mask=None, position_embedding=None, return_attention_scores=False,
-             training=None):
-        return super().call(inputs, memory, attention_mask, return_attention_scores, training,
-                            position_embedding=position_embedding)
+    def project(self, inputs):
+        return {**super().project(inputs), "key": self.split_heads(inputs, self.key_kernel)}
 
-    def scores(self, inputs, context, position_embedding=None):
+    def project_positions(self, key_len, position_embedding=None):
         if position_embedding is None:
-            position_embedding = sinusoid(sum(tf.shape(part)[1] for part in context), inputs.shape[-1], self.clamp_len)
-        position_embedding = tf.cast(position_embedding, inputs.dtype)
-        query = self.split_heads([inputs], self.query_kernel) * tf.cast(self.head_dim ** -0.5, inputs.dtype)  # (B, N, T, H)
-        key = self.split_heads(context, self.key_kernel)  # (B, N, S, H)
-        position = self.split_heads([position_embedding[None]], self.position_kernel)  # (1, N, S, H)
-        by_content = tf.matmul(query + self._scaled(self.content_bias), key, transpose_b=True)  # (B, N, T, S)
-        by_position = tf.matmul(query + self._scaled(self.position_bias), position, transpose_b=True)
-        return by_content + relative_shift(by_position)
+            position_embedding = sinusoid(key_len, self.query_kernel.shape[0], self.clamp_len)
+        return self.split_heads(tf.cast(position_embedding, self.compute_dtype)[None], self.position_kernel)  # (1, N, S, H)
+
+    def scores(self, inputs, context, positions, roll=None):
+        query = self.split_heads(inputs, self.query_kernel) * tf.cast(self.head_dim ** -0.5, inputs.dtype)  # (B, N, T, H)
+        by_content = tf.matmul(query + self._scaled(self.content_bias), context["key"], transpose_b=True)  # (B, N, T, S)
+        by_position = relative_shift(tf.matmul(query + self._scaled(self.position_bias), positions, transpose_b=True))
+        return by_content + (by_position if roll is None else tf.roll(by_position, roll, axis=-1))
 
     def _scaled(self, bias):
         bias = tf.convert_to_tensor(bias)[:, None]  # (N, 1, H)

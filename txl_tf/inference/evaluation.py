@@ -5,7 +5,10 @@ import itertools
 
 import tensorflow as tf
 
+from txl_tf.inference.cache import initial_cache, read, refitted
 from txl_tf.language_model import TransformerXLLM
+
+_AT_ONCE = 16  # segments that one call scores; within a call the cache is written in place
 
 
 def evaluation_model(model, **settings):
@@ -18,7 +21,8 @@ def evaluation_model(model, **settings):
 def evaluate(model, segments, mem_len=None, max_segments=None):
     """Returns (mean negative log-likelihood in nats, number of tokens), each token weighing the same.
 
-    In the scope of a tf.distribute strategy every replica works on its own rows and keeps their memory.
+    The weights must not change meanwhile, for what was read is not projected again. In the scope of a tf.distribute strategy
+    every replica works on its own rows and keeps their memory.
 
     Args:
         model: a TransformerXLLM, made in that scope.
@@ -31,28 +35,47 @@ def evaluate(model, segments, mem_len=None, max_segments=None):
         ValueError: if there is no segment.
     """
     strategy = tf.distribute.get_strategy()
-    memory, total, count = None, 0.0, 0
-    for token_ids, labels in itertools.islice(segments, max_segments):
-        rows, length = strategy.experimental_local_results(token_ids)[0].shape
-        if memory is None:
-            memory = _initial_memory(strategy, model, rows, mem_len)
-        nll, memory = _summed_nll(strategy, model, token_ids, labels, memory)
+    mem_len = model.config.mem_len if mem_len is None else mem_len
+    cache, total, count, length = None, 0.0, 0, None
+    for (rows, new_length), pairs in _calls(strategy, itertools.islice(segments, max_segments)):
+        if cache is None:
+            cache = _initial_cache(strategy, model, rows, mem_len, new_length)
+        elif new_length != length:
+            cache = _refitted(strategy, model, cache, mem_len, new_length)
+        length = new_length
+        nll, cache = _summed_nll(strategy, model, pairs, cache)
         total += float(strategy.reduce(tf.distribute.ReduceOp.SUM, nll, axis=None))
-        count += strategy.num_replicas_in_sync * rows * length
+        count += strategy.num_replicas_in_sync * rows * length * len(pairs)
     if not count:
         raise ValueError("segments must hold at least one segment. Received: none")
     return total / count, count
 
 
+def _calls(strategy, segments):
+    """Yields (shape (B, T) on a replica, the pairs that one call scores): _AT_ONCE of them, or one, so that two programs are enough."""
+    for shape, alike in itertools.groupby(segments, lambda pair: tuple(strategy.experimental_local_results(pair[0])[0].shape)):
+        while pairs := tuple(itertools.islice(alike, _AT_ONCE)):
+            yield from ((shape, part) for part in ([pairs] if len(pairs) == _AT_ONCE else [(pair,) for pair in pairs]))
+
+
 @tf.function
-def _initial_memory(strategy, model, rows, mem_len):
-    return strategy.run(model.initial_memory, args=(rows, mem_len))
+def _initial_cache(strategy, model, rows, mem_len, length):
+    return strategy.run(initial_cache, args=(model, rows, mem_len, length))
+
+
+@tf.function
+def _refitted(strategy, model, cache, mem_len, length):
+    return strategy.run(refitted, args=(model, cache, mem_len, length))
 
 
 @tf.function(reduce_retracing=True)
-def _summed_nll(strategy, model, token_ids, labels, memory):
-    def summed(token_ids, labels, memory):
-        nll, memory = model.nll(token_ids, labels, memory)
-        return tf.reduce_sum(tf.cast(nll, tf.float64)), memory
+def _summed_nll(strategy, model, pairs, cache):
+    def summed(pairs, cache):
+        token_ids, labels = (tf.stack(side) for side in zip(*pairs))  # (K, B, T)
+        total = tf.constant(0.0, tf.float64)
+        for index in tf.range(len(pairs)):
+            hidden, cache = read(model, token_ids[index], cache)
+            total += tf.reduce_sum(tf.cast(model.head.nll(hidden, labels[index]), tf.float64))
+        return total, cache
 
-    return strategy.run(summed, args=(token_ids, labels, memory))
+    return strategy.run(summed, args=(pairs, cache))

@@ -79,9 +79,13 @@ class TransformerXLBlock(keras.layers.Layer):
         attended, weights = self.attention_layer(
             inputs, memory=memory, attention_mask=attention_mask, position_embedding=position_embedding,
             return_attention_scores=True, training=training)
-        hidden = self.attention_norm(inputs + self.attention_dropout_layer(attended, training=training))
-        outputs = self.feed_forward_norm(hidden + self.feed_forward(hidden, training=training))
+        outputs = self.after_attention(inputs, attended, training)
         return (outputs, weights) if return_attention_scores else outputs
+
+    def after_attention(self, inputs, attended, training=False):
+        """Returns the block's outputs (B, T, D) from its inputs and what the attention layer made of them."""
+        hidden = self.attention_norm(inputs + self.attention_dropout_layer(attended, training=training))
+        return self.feed_forward_norm(hidden + self.feed_forward(hidden, training=training))
 
     def _recomputed(self, inputs, memory, attention_mask, position_embedding):
         """Computes the outputs in a way that keeps only the inputs for the backward pass, which drops the same as the forward."""

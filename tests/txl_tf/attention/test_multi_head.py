@@ -12,8 +12,8 @@ from txl_tf.attention.multi_head import MultiHeadAttentionBase, masked_softmax
 class UniformAttention(MultiHeadAttentionBase):
     """Every visible key is worth the same; weights pass through unchanged if values and context are the identity."""
 
-    def scores(self, inputs, context):
-        shape = (tf.shape(inputs)[0], self.num_heads, tf.shape(inputs)[1], sum(tf.shape(part)[1] for part in context))
+    def scores(self, inputs, context, positions, roll=None):
+        shape = (tf.shape(inputs)[0], self.num_heads, tf.shape(inputs)[1], tf.shape(context["value"])[2])
         return tf.zeros(shape, inputs.dtype)
 
 

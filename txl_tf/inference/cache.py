@@ -1,0 +1,94 @@
+"""A model's memory as projected keys and values, for weights that do not change: what was read is never projected again.
+
+A cache is {"layers": for each layer name -> (B, N, R, H), "positions": for each layer what its scores take of the distances
+R-1 .. 0, "next": () int32, "length": (B,) int32, "mem_len": () int32}. The R slots of a layer are a ring: a segment is written
+from slot "next" on, over the oldest one. TensorFlow writes in place where no one else holds the cache, as in a tf.while_loop.
+"""
+
+import tensorflow as tf
+
+from txl_tf.attention.relative import sinusoid
+
+
+def initial_cache(model, batch_size, mem_len=None, segment_len=1):
+    """Returns the cache before the first token.
+
+    Args:
+        model: a TransformerXLLM.
+        batch_size: rows B.
+        mem_len: slots M of the memory; None: the model's.
+        segment_len: tokens T that `read` takes at once, always as many.
+    """
+    config = model.config
+    mem_len = config.mem_len if mem_len is None else mem_len
+    slots = segment_len * (-(-mem_len // segment_len) + 1)  # whole segments, of which none wraps around
+    embedding = sinusoid(slots, config.d_model, config.clamp_len)
+    zeros = tf.zeros((batch_size, 1, config.d_model), model.compute_dtype)
+    layers = [block.attention_layer for block in model.backbone.blocks]
+    return {
+        "layers": tuple({name: tf.repeat(value, slots, axis=2) for name, value in layer.project(zeros).items()} for layer in layers),
+        "positions": tuple(layer.project_positions(slots, embedding) for layer in layers),
+        "next": tf.constant(0),
+        "length": tf.fill((batch_size,), mem_len if config.memory_start == "zeros" else 0),
+        "mem_len": tf.constant(mem_len),
+    }
+
+
+def read(model, token_ids, cache, lengths=None):
+    """Reads a segment as the model's backbone does with a memory.
+
+    Args:
+        model: a TransformerXLLM.
+        token_ids: (B, T) int32, T the segment_len that the cache was made for.
+        cache: the cache before the segment.
+        lengths: (B,) int32, how many tokens at the end of each row count; before them a row must have read nothing.
+            None: all T.
+
+    Returns:
+        (hidden (B, T, D), cache after the segment).
+    """
+    length, start, slots = tf.shape(token_ids)[1], cache["next"], tf.shape(cache["layers"][0]["value"])[2]
+    lengths = tf.fill(tf.shape(token_ids)[:1], length) if lengths is None else lengths
+    ages = (start + length - 1 - tf.range(slots)) % slots  # (R,), 0 for the slot of the newest token
+    visible = _visible(model.config, cache, ages, length, lengths)
+    counts = (tf.range(length) >= length - lengths[:, None])[:, :, None]  # (B, T, 1)
+    hidden, layers = model.backbone.token_embedding(token_ids), []
+    for block, kept, positions in zip(model.backbone.blocks, cache["layers"], cache["positions"], strict=True):
+        new = block.attention_layer.project(tf.where(counts, hidden, 0))
+        kept = {name: _written(kept[name], new[name], start) for name in kept}
+        attended = block.attention_layer.attend(hidden, kept, positions, visible, roll=start + length)
+        hidden = block.after_attention(hidden, attended)
+        layers.append(kept)
+    return hidden, {**cache, "layers": tuple(layers), "next": (start + length) % slots,
+                    "length": tf.minimum(cache["length"] + lengths, cache["mem_len"])}
+
+
+def refitted(model, cache, mem_len, segment_len):
+    """Returns a cache that holds the same mem_len slots, to be read on in segments of another length."""
+    before = tf.shape(cache["layers"][0]["value"])[2]
+    empty = initial_cache(model, tf.shape(cache["length"])[0], mem_len, segment_len)
+    slots = empty["layers"][0]["value"].shape[2]
+
+    def moved(ring):
+        ring = tf.roll(ring, -cache["next"], axis=2)[:, :, before - mem_len:]  # in text order
+        return tf.pad(ring, ((0, 0), (0, 0), (slots - segment_len - mem_len, segment_len), (0, 0)))
+
+    layers = tuple({name: moved(ring) for name, ring in layer.items()} for layer in cache["layers"])
+    return {**empty, "layers": layers, "next": tf.constant((slots - segment_len) % slots), "length": cache["length"]}
+
+
+def _visible(config, cache, ages, length, lengths):
+    """Returns (B, T, R) boolean, true where a query may look, as `txl_tf.memory.visible_keys` has it."""
+    query_ages = (length - 1 - tf.range(length))[:, None]  # (T, 1)
+    visible = (ages >= query_ages) & (ages < length + cache["mem_len"])  # (T, R)
+    if config.same_length:
+        visible &= ages <= query_ages + cache["mem_len"]
+    return visible & (ages < (cache["length"] + lengths)[:, None])[:, None]
+
+
+def _written(ring, new, start):
+    """Returns a ring (B, N, R, H) with new tokens (B, N, T, H) from slot start on."""
+    begin, end = (tf.stack([0, 0, slot, 0]) for slot in (start, start + tf.shape(new)[2]))
+    whole = 0b1011  # the axes of which begin and end do not matter
+    return tf.raw_ops.TensorStridedSliceUpdate(input=ring, begin=begin, end=end, strides=[1, 1, 1, 1], value=new,
+                                               begin_mask=whole, end_mask=whole)
