@@ -12,13 +12,12 @@ of turns taken one after the other, so that all see the same machine. Where ther
 import argparse
 import json
 import os
-import statistics
-import subprocess
 import sys
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from benchmarks.contender import Contender, medians, serve
 
 ROWS, LENGTH = 4, 128
 SIZES = dict(n_layer=4, d_model=512, d_embed=512, n_head=8, d_head=64, d_inner=2048, mem_len=LENGTH)
@@ -157,41 +156,6 @@ def multiplications(sizes, div_val):
 CONTENDERS = {"ours": ours, "torch": torch_peer, "tensorflow": tf_peer, "product": product}
 
 
-def serve(name, arguments):
-    """Makes steps when told to, a number a line, and answers with the seconds that each took."""
-    run = CONTENDERS[name](*arguments)
-    run(2)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        steps = int(line)
-        begin = time.perf_counter()
-        run(steps)
-        print((time.perf_counter() - begin) / steps, flush=True)
-
-
-class Contender:
-    """A process that waits for its turn."""
-
-    def __init__(self, python, name, *arguments):
-        command = [python, __file__, "--serve", json.dumps([name, arguments])]
-        environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"} if name == "tensorflow" else None
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-                                        stderr=subprocess.DEVNULL)
-        self.seconds = []
-        while (line := self.process.stdout.readline()) != "ready\n":
-            if not line:
-                raise RuntimeError(f"{name} {arguments} does not run with {python}")
-
-    def turn(self, steps):
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        self.seconds.append(float(self.process.stdout.readline()))
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
-
-
 def compare(sizes, peers, rounds, steps):
     """Prints the tokens a second of every contender, and ratios."""
     cases = {"matrix product": (sys.executable, "product")}
@@ -203,13 +167,7 @@ def compare(sizes, peers, rounds, steps):
             cases[f"Hugging Face PyTorch, {precision}"] = (peers, "torch", sizes, precision, 1, False)
         cases["this, float32, div_val 2"] = (sys.executable, "ours", sizes, "float32", 2, False)
         cases["Hugging Face TensorFlow, float32, div_val 2"] = (peers, "tensorflow", sizes, "float32", 2, False)
-    contenders = {name: Contender(*case) for name, case in cases.items()}
-    for _ in range(rounds):
-        for contender in contenders.values():
-            contender.turn(steps)
-    seconds = {name: statistics.median(contender.seconds) for name, contender in contenders.items()}
-    for contender in contenders.values():
-        contender.end()
+    seconds = medians({name: Contender(__file__, *case) for name, case in cases.items()}, rounds, dict.fromkeys(cases, steps))
     rate = 2 * 2048 ** 3 / seconds.pop("matrix product")
     print(f"matrix product of 2,048 rows in float32: {rate / 1e9:.0f} GFLOP/s\n")
     print("| | ms a step | tokens/s | of the matrix product's rate |\n|---|---|---|---|")
@@ -233,7 +191,7 @@ def main():
     parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        return serve(*arguments.serve)
+        return serve(CONTENDERS, *arguments.serve)
     compare(QUICK if arguments.quick else SIZES, arguments.peers, 3 if arguments.quick else 7, 2 if arguments.quick else 5)
 
 

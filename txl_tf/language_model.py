@@ -85,11 +85,14 @@ class TransformerXLLM(keras.Model):
         """Returns the log-probabilities (B, T, V) of the token after each of token_ids (B, T), and the memory after them."""
         return self(_as_tensors(token_ids, memory))
 
-    def generate(self, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None):
-        """Returns prompt_ids (B, P) followed by max_new_tokens sampled tokens; see txl_tf.inference.sampling.generate."""
+    def generate(self, prompt_ids, max_new_tokens, **settings):
+        """Returns prompt_ids (B, P) followed by max_new_tokens sampled tokens; see txl_tf.inference.sampling.
+
+        The settings are top_k=40, temperature, top_p, repetition_penalty, seed, mem_len and stop_tokens.
+        """
         from txl_tf.inference import sampling
 
-        return sampling.generate(self, prompt_ids, max_new_tokens, top_k, temperature, seed, mem_len)
+        return sampling.generate(self, prompt_ids, max_new_tokens, **settings)
 
     @classmethod
     def from_preset(cls, folder, dtype=None):

@@ -78,7 +78,9 @@ class MultiHeadAttentionBase(keras.layers.Layer):
             visible: (B, T, S) boolean, true where a query may look; any order of the context's tokens will do.
         """
         scores = self.scores(inputs, context, positions, roll)
-        return self._mixed(tf.cast(softmax_where(visible[:, None], scores), scores.dtype), context)
+        hidden = tf.where(visible[:, None], 0.0, HIDDEN_SCORE)  # (B, 1, T, S)
+        weights = tf.nn.softmax(tf.cast(scores, tf.float32) + hidden)  # an addition is faster than a choice, and here no less exact
+        return self._mixed(tf.cast(weights, scores.dtype), context)
 
     def _mixed(self, weights, context):
         mixed = tf.transpose(tf.matmul(weights, context["value"]), (0, 2, 1, 3))  # (B, T, N, H)
@@ -128,9 +130,4 @@ def masked_softmax(scores, attention_mask=None):
     if attention_mask is not None:
         given = tf.cast(attention_mask, tf.bool)
         mask = mask & (given[:, None] if len(given.shape) == 3 else given)
-    return softmax_where(mask, scores)
-
-
-def softmax_where(visible, scores):
-    """Returns float32 weights of the scores, which are hidden where visible, of a shape that broadcasts, is false."""
-    return tf.nn.softmax(tf.where(visible, tf.cast(scores, tf.float32), HIDDEN_SCORE))
+    return tf.nn.softmax(tf.where(mask, tf.cast(scores, tf.float32), HIDDEN_SCORE))

@@ -88,7 +88,8 @@ def _visible(config, cache, ages, length, lengths):
 
 def _written(ring, new, start):
     """Returns a ring (B, N, R, H) with new tokens (B, N, T, H) from slot start on."""
-    begin, end = (tf.stack([0, 0, slot, 0]) for slot in (start, start + tf.shape(new)[2]))
-    whole = 0b1011  # the axes of which begin and end do not matter
-    return tf.raw_ops.TensorStridedSliceUpdate(input=ring, begin=begin, end=end, strides=[1, 1, 1, 1], value=new,
-                                               begin_mask=whole, end_mask=whole)
+    shape, width = tf.shape(ring), ring.shape[-1]
+    flat, new = (tf.reshape(tensor, (shape[0] * shape[1], tf.shape(tensor)[2] * width)) for tensor in (ring, new))
+    begin, end = (tf.stack([0, place]) for place in (start * width, start * width + tf.shape(new)[1]))
+    flat = tf.raw_ops.TensorStridedSliceUpdate(input=flat, begin=begin, end=end, strides=[1, 1], value=new, begin_mask=1, end_mask=1)
+    return tf.ensure_shape(tf.reshape(flat, shape), ring.shape)

@@ -1,94 +1,215 @@
-"""Sampling of text: the prompt is read once, then one token at a time is drawn and fed."""
+"""Sampling of text: the prompts are read once, then one token at a time is drawn and fed."""
 
+import functools
 import numbers
 import secrets
 
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.inference.cache import initial_cache, read, refitted
 
-def generate(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None):
-    """Returns the prompt and the tokens sampled after it.
+ENDED = -1  # stands for the tokens of a row after its end
+_MOST_AT_ONCE = 32  # tokens that one call samples; within a call the cache is written in place
 
-    Args:
-        model: a TransformerXLLM.
-        prompt_ids: (B, P) or (P,) integers, P at least 1.
-        max_new_tokens: tokens to sample.
-        top_k: draw among the k likeliest tokens, renormalised; 0: among all; 1: take the likeliest.
-        temperature: divides the log-probabilities before drawing; 0: take the likeliest.
-        seed: integer; the same seed gives the same tokens. None: another at each call.
-        mem_len: slots of the memory; None: the model's, or its segment's length where it was trained without memory.
+
+def generate(model, prompt_ids, max_new_tokens, **settings):
+    """Returns each prompt and the tokens sampled after it; the arguments are those of `sample_tokens`.
 
     Returns:
-        (B, P + max_new_tokens) or (P + max_new_tokens,) int32, as the prompt's rank.
+        (B, P + max_new_tokens) or, for a prompt (P,), (P + max_new_tokens,) int32; with prompts of several lengths or with
+        stop_tokens a list of arrays, each with the stop token that ended it, if one did.
+    """
+    rows = prompt_rows(prompt_ids)
+    sampled = np.stack(list(sample_tokens(model, prompt_ids, max_new_tokens, **settings)), axis=-1)  # (B, max_new_tokens)
+    outputs = [np.concatenate([row, more[more != ENDED]]).astype(np.int32) for row, more in zip(rows, sampled, strict=True)]
+    if is_one_prompt(prompt_ids):
+        return outputs[0]
+    return outputs if settings.get("stop_tokens") or len({len(row) for row in rows}) > 1 else np.stack(outputs)
+
+
+def sample_tokens(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None, top_p=1.0,
+                  repetition_penalty=1.0, stop_tokens=()):
+    """Yields (B,) int32 sampled tokens, one time step after another, a few of them computed at once.
+
+    What a row samples depends on its own prompt and seed alone, whatever else is in the batch.
+
+    Args:
+        model: a TransformerXLLM, whose weights must not change meanwhile.
+        prompt_ids: (B, P) or (P,) integers, or B lists of integers of any lengths, each at least 1.
+        max_new_tokens: tokens to sample at most.
+        top_k: draw among the k likeliest tokens, renormalised; 0: among all; 1: take the likeliest.
+        temperature: divides the log-probabilities before drawing; 0: take the likeliest.
+        seed: integer, row i is drawn with seed + i; the same seed gives the same tokens. None: another at each call.
+        mem_len: slots of the memory; None: the model's, or its segment's length where it was trained without memory.
+        top_p: of the k, draw among the likeliest whose probabilities reach this sum (Holtzman et al. 2019, arXiv 1904.09751).
+        repetition_penalty: multiplies the log-probabilities of tokens that the row holds already (after Keskar et al. 2019,
+            arXiv 1909.05858); 1: none.
+        stop_tokens: tokens after which a row ends; what would follow is ENDED.
 
     Raises:
         ValueError: if an argument can't be used; the sentence names it and what was received.
     """
-    prompt = np.asarray(prompt_ids)
-    tokens = list(sample_tokens(model, prompt, max_new_tokens, top_k, temperature, seed, mem_len))
-    sampled = np.stack(tokens, axis=-1)  # (B, max_new_tokens)
-    return np.concatenate([prompt, sampled if prompt.ndim == 2 else sampled[0]], axis=-1).astype(np.int32)
-
-
-def sample_tokens(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, seed=None, mem_len=None):
-    """Yields (B,) int32 sampled tokens, one time step after another; the arguments are those of `generate`."""
-    prompt = np.asarray(prompt_ids)
-    prompt = prompt[None] if prompt.ndim == 1 else prompt
-    _check(prompt, model.config.n_token, max_new_tokens, top_k, temperature, seed, mem_len)
+    rows = prompt_rows(prompt_ids)
+    check_prompts(rows, model.config.n_token)
+    _check(max_new_tokens, top_k, temperature, seed, mem_len, top_p, repetition_penalty, stop_tokens, model.config.n_token)
     seed = secrets.randbits(31) if seed is None else seed
-    if mem_len is None:
-        mem_len = model.config.mem_len or model.config.tgt_len
-    return _sample(model, tf.constant(prompt, tf.int32), max_new_tokens, top_k, temperature, seed, mem_len)
-
-
-def _sample(model, prompt, max_new_tokens, top_k, temperature, seed, mem_len):
     size = 1 if temperature == 0 else min(top_k or model.config.n_token, model.config.n_token)
-    memory = model.initial_memory(prompt.shape[0], mem_len)
-    for start in range(0, prompt.shape[1], model.config.tgt_len):
-        log_probs, ids, memory = _read(model, prompt[:, start:start + model.config.tgt_len], memory, size)
-    for index in range(max_new_tokens):
-        tokens = draw(log_probs, ids, temperature, tf.constant((seed, index), tf.int64))
-        yield tokens.numpy()
-        if index + 1 < max_new_tokens:
-            log_probs, ids, memory = _read(model, tokens[:, None], memory, size)
+    settings = {
+        "temperature": tf.fill((len(rows),), float(temperature)), "top_p": tf.fill((len(rows),), float(top_p)),
+        "seeds": tf.constant([_wrapped(seed + row) for row in range(len(rows))], tf.int64),
+        "stop_tokens": tf.constant(list(stop_tokens), tf.int32)}
+    if repetition_penalty != 1:
+        settings["repetition_penalty"] = tf.constant(float(repetition_penalty))
+    return _sampled(model, rows, max_new_tokens, size, settings, memory_length(model, mem_len))
+
+
+def prompt_rows(prompt_ids):
+    """Returns prompts (P,), (B, P) or of several lengths as a list of arrays."""
+    return [np.asarray(prompt_ids)] if is_one_prompt(prompt_ids) else [np.asarray(row) for row in prompt_ids]
+
+
+def is_one_prompt(prompt_ids):
+    """Tells whether prompt_ids are one row (P,), or can't be rows at all, rather than several."""
+    try:
+        return len(prompt_ids) == 0 or np.ndim(prompt_ids[0]) == 0
+    except TypeError:  # a scalar
+        return True
+
+
+def memory_length(model, mem_len):
+    """Returns the slots of the memory: mem_len, else the model's, else its segment's length where it was trained without memory."""
+    return (model.config.mem_len or model.config.tgt_len) if mem_len is None else mem_len
+
+
+def read_prompts(model, rows, mem_len):
+    """Reads prompts of any lengths, which end together, and returns (hidden states (B, 1, D) of their last tokens, cache for single tokens)."""
+    longest = max(map(len, rows))
+    length = min(model.config.tgt_len, 1 << (longest - 1).bit_length())  # few lengths, so few programs
+    count = -(-longest // length)
+    token_ids = np.zeros((len(rows), count * length), np.int32)
+    for ids, row in zip(token_ids, rows, strict=True):
+        ids[len(ids) - len(row):] = row
+    lengths = np.array([[min(max(len(row) - length * after, 0), length) for row in rows] for after in reversed(range(count))], np.int32)
+    cache = _initial_cache(model, len(rows), mem_len, length)
+    for segment, counted in zip(np.split(token_ids, count, axis=1), lengths, strict=True):
+        hidden, cache = _read(model, tf.constant(segment), cache, tf.constant(counted))
+    return hidden[:, -1:], _refitted(model, cache, mem_len, 1)
+
+
+_initial_cache, _refitted = tf.function(initial_cache), tf.function(refitted)
+_read = tf.function(read, reduce_retracing=True)
+
+
+def _sampled(model, rows, max_new_tokens, size, settings, mem_len):
+    hidden, cache = read_prompts(model, rows, mem_len)
+    state = {"ended": tf.zeros((len(rows),), tf.bool), "index": tf.constant(0)}
+    if "repetition_penalty" in settings:
+        state["seen"] = tf.constant(np.stack([np.isin(np.arange(model.config.n_token), row) for row in rows]))  # (B, V)
+    token, state = _first(model, hidden, state, settings, size)
+    yield token.numpy()
+    done, at_once = 1, 1
+    while done < max_new_tokens and not tf.reduce_all(state["ended"]):
+        at_once = min(2 * at_once, _MOST_AT_ONCE, max_new_tokens - done)
+        tokens, token, cache, state = _more(model, token, cache, state, settings, size, tf.constant(at_once))
+        done += at_once
+        yield from tokens.numpy()
 
 
 @tf.function(reduce_retracing=True)
-def _read(model, token_ids, memory, size):
-    """Returns the log-probabilities and ids, both (B, size), of the likeliest next tokens, best first, and the memory."""
-    hidden, memory = model.backbone((token_ids, memory))
-    log_probs, ids = model.head.top_k(hidden[:, -1:], size)
-    return log_probs[:, 0], ids[:, 0], memory
+def _first(model, hidden, state, settings, size):
+    return _next_token(model, hidden, state, settings, size)
 
 
-def draw(log_probs, ids, temperature, seed):
-    """Returns (B,) int32 tokens drawn from candidates.
+@tf.function(reduce_retracing=True)
+def _more(model, token, cache, state, settings, size, count):
+    """Returns (tokens (count, B), the last of them, cache and state after)."""
+    tokens = tf.TensorArray(tf.int32, count, element_shape=token.shape)
+    for index in tf.range(count):
+        hidden, cache = read(model, tf.maximum(token, 0)[:, None], cache)
+        token, state = _next_token(model, hidden, state, settings, size)
+        tokens = tokens.write(index, token)
+    return tokens.stack(), token, cache, state
+
+
+def _next_token(model, hidden, state, settings, size):
+    """Returns (tokens (B,) drawn after hidden states (B, 1, D), state after)."""
+    if "seen" in state:
+        log_probs = model.head.log_probs(hidden)[:, 0]
+        log_probs, ids = tf.math.top_k(tf.where(state["seen"], log_probs * settings["repetition_penalty"], log_probs), size)
+    else:
+        log_probs, ids = (best[:, 0] for best in model.head.top_k(hidden, size))  # (B, size)
+    token = draw(log_probs, ids, settings["seeds"], state["index"], settings["temperature"], settings["top_p"])
+    token = tf.where(state["ended"], ENDED, token)
+    after = {"ended": state["ended"] | tf.reduce_any(token[:, None] == settings["stop_tokens"], axis=1), "index": state["index"] + 1}
+    if "seen" in state:
+        after["seen"] = state["seen"] | tf.one_hot(token, model.config.n_token, True, False)
+    return token, after
+
+
+def draw(log_probs, ids, seeds, index, temperature, top_p):
+    """Returns (B,) int32 tokens drawn from candidates, by the largest of log-probability plus Gumbel noise.
 
     Args:
         log_probs: (B, k), best first; they need not sum to one.
         ids: (B, k) int32, the candidates' tokens.
-        temperature: divides the log-probabilities; 0: take the first.
-        seed: (2,) integers.
+        seeds: (B,) int64.
+        index: () int32, the number of the draw.
+        temperature: (B,), divides the log-probabilities; 0: the first is taken.
+        top_p: (B,), the candidates are the first whose probabilities reach this sum.
     """
-    if temperature == 0 or ids.shape[-1] == 1:
+    if ids.shape[-1] == 1:
         return ids[:, 0]
-    below_best = (log_probs - log_probs[:, :1]) / max(temperature, 1e-30)  # the best is 0, however low the temperature
-    choice = tf.random.stateless_categorical(below_best, 1, seed, dtype=tf.int32)
-    return tf.gather(ids, choice, batch_dims=1)[:, 0]
+    below_best = (log_probs - log_probs[:, :1]) / tf.maximum(temperature, 1e-30)[:, None]  # the best is 0, however low the temperature
+    probabilities = tf.nn.softmax(below_best)
+    before = tf.cumsum(probabilities, axis=1, exclusive=True)
+    kept = (before < top_p[:, None]) | (top_p >= 1)[:, None]
+    uniform = tf.map_fn(
+        functools.partial(_uniform, tf.shape(ids)[1:], tf.cast(index, tf.int64)), seeds, fn_output_signature=tf.float32)
+    noise = tf.where(temperature[:, None] > 0, -tf.math.log(-tf.math.log(uniform)), 0.0)
+    return tf.gather(ids, tf.argmax(tf.where(kept, below_best + noise, -np.inf), axis=1), batch_dims=1)
 
 
-def _check(prompt, n_token, max_new_tokens, top_k, temperature, seed, mem_len):
-    if prompt.ndim != 2 or prompt.size < 1 or not np.issubdtype(prompt.dtype, np.integer):
-        raise ValueError("prompt_ids must be integers of shape (B, P) or (P,), at least one. Received: "
-                         f"shape={prompt.shape}, dtype={prompt.dtype}")
-    if prompt.min() < 0 or prompt.max() >= n_token:
-        raise ValueError(f"prompt_ids must lie between 0 and {n_token - 1}. Received: {prompt.min()} .. {prompt.max()}")
-    for name, value in (("max_new_tokens", max_new_tokens), ("top_k", top_k), ("seed", seed), ("mem_len", mem_len)):
-        optional = name in ("seed", "mem_len")
-        if not (isinstance(value, numbers.Integral) or (optional and value is None)) or abs(value or 0) >= 2 ** 63:
-            raise ValueError(f"{name} must be an integer of 64 bits. Received: {name}={value}")
-    for name, value, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 0), ("temperature", temperature, 0),
-                               ("mem_len", 0 if mem_len is None else mem_len, 0)):
-        if not value >= least:
-            raise ValueError(f"{name} must be at least {least}. Received: {name}={value}")
+def _uniform(shape, index, seed):
+    return tf.random.stateless_uniform(shape, tf.stack([seed, index]), minval=np.finfo(np.float32).tiny)
+
+
+def _wrapped(seed):
+    """Returns an integer as one of 64 bits with sign."""
+    return (seed + 2 ** 63) % 2 ** 64 - 2 ** 63
+
+
+def check_prompts(rows, n_token):
+    """Raises ValueError unless every prompt of a list is a row of tokens of a vocabulary, at least one."""
+    for row in rows:
+        if row.ndim != 1 or row.size < 1 or not np.issubdtype(row.dtype, np.integer):
+            raise ValueError("prompt_ids must be integers of shape (B, P) or (P,), or lists of integers, at least one in each. Received: "
+                             f"shape={row.shape}, dtype={row.dtype}")
+        if row.min() < 0 or row.max() >= n_token:
+            raise ValueError(f"prompt_ids must lie between 0 and {n_token - 1}. Received: {row.min()} .. {row.max()}")
+
+
+def check_stop_tokens(stop_tokens, n_token):
+    """Raises ValueError unless all are tokens of a vocabulary."""
+    if any(not isinstance(token, numbers.Integral) or not 0 <= token < n_token for token in stop_tokens):
+        raise ValueError(f"stop_tokens must be integers between 0 and {n_token - 1}. Received: stop_tokens={stop_tokens}")
+
+
+def check_length(name, value, least=None):
+    """Raises ValueError unless a value is an integer of 64 bits, and at least so large."""
+    if not isinstance(value, numbers.Integral) or abs(value) >= 2 ** 63:
+        raise ValueError(f"{name} must be an integer of 64 bits. Received: {name}={value}")
+    if least is not None and value < least:
+        raise ValueError(f"{name} must be at least {least}. Received: {name}={value}")
+
+
+def _check(max_new_tokens, top_k, temperature, seed, mem_len, top_p, repetition_penalty, stop_tokens, n_token):
+    for name, value, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 0),
+                               ("mem_len", 0 if mem_len is None else mem_len, 0), ("seed", 0 if seed is None else seed, None)):
+        check_length(name, value, least)
+    if not temperature >= 0:
+        raise ValueError(f"temperature must be at least 0. Received: temperature={temperature}")
+    for name, value, most in (("top_p", top_p, 1), ("repetition_penalty", repetition_penalty, float("inf"))):
+        if not 0 < value <= most:
+            raise ValueError(f"{name} must be above 0{' and at most 1' if most == 1 else ''}. Received: {name}={value}")
+    check_stop_tokens(stop_tokens, n_token)

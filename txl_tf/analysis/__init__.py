@@ -1,0 +1,1 @@
+"""What the papers measure beside the loss, and what a model costs."""
