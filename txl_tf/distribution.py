@@ -68,6 +68,11 @@ def _knock(address):
         socket.create_connection((place.hostname, place.port), timeout=30).close()
 
 
+def is_on_cpu():
+    """Tells whether this program works on CPUs alone."""
+    return not tf.config.list_logical_devices("GPU") and not tf.config.list_logical_devices("TPU")
+
+
 def number_of_hosts(strategy):
     """Returns how many hosts train together, each with a program or, for a TPU pod, with an input pipeline of its own."""
     if isinstance(strategy, tf.distribute.TPUStrategy):

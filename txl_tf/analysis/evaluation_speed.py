@@ -87,8 +87,8 @@ def _vanilla_flops(config, length):
 
 def _cached_flops(config, mem_len, tgt_len):
     """Returns the operations of a segment when the memory's keys and values and the positions are there already."""
-    flops, within = (forward_flops(config, 1, tgt_len, length) for length in (mem_len, 0))
-    return sum(flops.values()) - flops["positions"] - (flops["projections"] - within["projections"])
+    flops = forward_flops(config, 1, tgt_len, mem_len)
+    return sum(flops.values()) - flops["positions"] - flops["memory"]
 
 
 def table(speeds):

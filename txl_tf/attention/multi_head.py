@@ -9,8 +9,8 @@ HIDDEN_SCORE = -1e30
 class MultiHeadAttentionBase(keras.layers.Layer):
     """Causal multi-head attention of a segment over [memory; segment], without saying how scores are made.
 
-    A subclass implements `scores`, adds its weights in `build`, and where its scores need more of a token than its value, or
-    something of the distances, extends `project` and `project_positions`.
+    A subclass implements `project_query` and `scores`, adds its weights in `build`, and where its scores need more of a token than
+    its value, or something of the distances, extends `project` and `project_positions`.
 
     Args:
         num_heads: heads N.
@@ -50,42 +50,64 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         """Returns what `scores` takes as positions, of the distances key_len-1 .. 0; None where it takes nothing."""
         return None
 
-    def scores(self, inputs, context, positions, roll=None):
-        """Returns scores (B, N, T, S) of the queries of inputs (B, T, D).
+    def project_query(self, inputs):
+        """Returns what `scores` takes as query of tokens (B, T, D): tensors (B, N, T, ...)."""
+        raise NotImplementedError(f"{type(self).__name__} must implement project_query(inputs)")
+
+    def scores(self, query, context, positions, roll=None):
+        """Returns scores (B, N, T, S).
 
         Args:
-            inputs: (B, T, D).
+            query: what `project_query` makes of T tokens.
             context: name -> (B, N, S, H), what `project` makes of the tokens that are looked at.
             positions: what `project_positions` makes of S distances.
             roll: None: the context is in text order; else its newest token stands at roll - 1, and the oldest at roll.
         """
-        raise NotImplementedError(f"{type(self).__name__} must implement scores(inputs, context, positions)")
+        raise NotImplementedError(f"{type(self).__name__} must implement scores(query, context, positions)")
 
     def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, position_embedding=None):
         parts = [self.project(part) for part in self._parts(memory, inputs)]
         context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
         positions = self.project_positions(tf.shape(context["value"])[2], position_embedding)
-        weights = masked_softmax(self.scores(inputs, context, positions), attention_mask)
+        weights = masked_softmax(self.scores(self.project_query(inputs), context, positions), attention_mask)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
-        outputs = self._mixed(kept, context)
+        outputs = self._merge_heads(tf.matmul(kept, context["value"]))
         return (outputs, weights) if return_attention_scores else outputs
 
-    def attend(self, inputs, context, positions, visible, roll=None):
+    def attend(self, inputs, context, positions, visible, roll=None, by_head=False):
         """Returns (B, T, D), what `call` does without dropout, from a context that is projected already.
 
         Args:
-            inputs, context, positions, roll: as in `scores`.
+            inputs: (B, T, D).
+            context, positions, roll: as in `scores`.
             visible: (B, T, S) boolean, true where a query may look; any order of the context's tokens will do.
+            by_head: work on one head of one row after the other, so that its scores stay in a processor's cache.
         """
-        scores = self.scores(inputs, context, positions, roll)
-        hidden = tf.where(visible[:, None], 0.0, HIDDEN_SCORE)  # (B, 1, T, S)
-        weights = tf.nn.softmax(tf.cast(scores, tf.float32) + hidden)  # an addition is faster than a choice, and here no less exact
-        return self._mixed(tf.cast(weights, scores.dtype), context)
+        query, hidden = self.project_query(inputs), tf.where(visible[:, None], 0.0, HIDDEN_SCORE)  # (B, 1, T, S)
 
-    def _mixed(self, weights, context):
-        mixed = tf.transpose(tf.matmul(weights, context["value"]), (0, 2, 1, 3))  # (B, T, N, H)
-        shape = tf.shape(mixed)
-        return matrix_product(tf.reshape(mixed, (shape[0], shape[1], self.num_heads * self.head_dim)), self.output_kernel)
+        def mixed(query, context, positions, hidden):
+            scores = tf.cast(self.scores(query, context, positions, roll), tf.float32)
+            weights = tf.nn.softmax(scores + hidden)  # an addition is faster than a choice, and here no less exact
+            return tf.matmul(tf.cast(weights, context["value"].dtype), context["value"])  # (B, N, T, H)
+
+        if not by_head:
+            return self._merge_heads(mixed(query, context, positions, hidden))
+        rows = tf.nest.map_structure(_rows, (query, context, positions, hidden))
+
+        def mixed_row(row):
+            batch, head = row // self.num_heads, row % self.num_heads
+            numbers = tf.nest.map_structure(lambda _: row, (query, context)) + (tf.nest.map_structure(lambda _: head, positions), batch)
+            return mixed(*tf.nest.map_structure(lambda tensor, number: tensor[number][None, None], rows, numbers))[0, 0]
+
+        count = tf.shape(inputs)[0] * self.num_heads
+        heads = tf.map_fn(mixed_row, tf.range(count), fn_output_signature=inputs.dtype, parallel_iterations=4)
+        return self._merge_heads(tf.reshape(heads, (tf.shape(inputs)[0], self.num_heads, tf.shape(inputs)[1], self.head_dim)))
+
+    def _merge_heads(self, heads):
+        """Returns (B, N, T, H) as (B, T, D), through the output projection."""
+        merged = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
+        shape = tf.shape(merged)
+        return matrix_product(tf.reshape(merged, (shape[0], shape[1], self.num_heads * self.head_dim)), self.output_kernel)
 
     def _parts(self, memory, inputs):
         """Returns [memory; inputs] as its parts, of which only the inputs get a gradient: no backward pass is made for the memory's."""
@@ -116,6 +138,11 @@ def matrix_product(tensor, kernel):
     kernel = tf.cast(tf.convert_to_tensor(kernel), tensor.dtype)
     rows = tf.matmul(tf.reshape(tensor, (-1, kernel.shape[0])), kernel)
     return tf.reshape(rows, tf.concat([tf.shape(tensor)[:-1], [kernel.shape[1]]], axis=0))
+
+
+def _rows(tensor):
+    """Returns (B, N, X, Y) as (B N, X, Y), of which TensorFlow gives out a row without a copy."""
+    return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
 
 
 def masked_softmax(scores, attention_mask=None):

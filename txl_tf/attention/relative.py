@@ -70,10 +70,14 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
             position_embedding = sinusoid(key_len, self.query_kernel.shape[0], self.clamp_len)
         return self.split_heads(tf.cast(position_embedding, self.compute_dtype)[None], self.position_kernel)  # (1, N, S, H)
 
-    def scores(self, inputs, context, positions, roll=None):
+    def project_query(self, inputs):
         query = self.split_heads(inputs, self.query_kernel) * tf.cast(self.head_dim ** -0.5, inputs.dtype)  # (B, N, T, H)
-        by_content = tf.matmul(query + self._scaled(self.content_bias), context["key"], transpose_b=True)  # (B, N, T, S)
-        by_position = relative_shift(tf.matmul(query + self._scaled(self.position_bias), positions, transpose_b=True))
+        return query + self._scaled(self.content_bias), query + self._scaled(self.position_bias)
+
+    def scores(self, query, context, positions, roll=None):
+        content_query, position_query = query
+        by_content = tf.matmul(content_query, context["key"], transpose_b=True)  # (B, N, T, S)
+        by_position = relative_shift(tf.matmul(position_query, positions, transpose_b=True))
         return by_content + (by_position if roll is None else tf.roll(by_position, roll, axis=-1))
 
     def _scaled(self, bias):

@@ -34,7 +34,7 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
     }
 
 
-def read(model, token_ids, cache, lengths=None):
+def read(model, token_ids, cache, lengths=None, by_head=False):
     """Reads a segment as the model's backbone does with a memory.
 
     Args:
@@ -43,6 +43,7 @@ def read(model, token_ids, cache, lengths=None):
         cache: the cache before the segment.
         lengths: (B,) int32, how many tokens at the end of each row count; before them a row must have read nothing.
             None: all T.
+        by_head: as in `MultiHeadAttentionBase.attend`.
 
     Returns:
         (hidden (B, T, D), cache after the segment).
@@ -56,7 +57,7 @@ def read(model, token_ids, cache, lengths=None):
     for block, kept, positions in zip(model.backbone.blocks, cache["layers"], cache["positions"], strict=True):
         new = block.attention_layer.project(tf.where(counts, hidden, 0))
         kept = {name: _written(kept[name], new[name], start) for name in kept}
-        attended = block.attention_layer.attend(hidden, kept, positions, visible, roll=start + length)
+        attended = block.attention_layer.attend(hidden, kept, positions, visible, start + length, by_head)
         hidden = block.after_attention(hidden, attended)
         layers.append(kept)
     return hidden, {**cache, "layers": tuple(layers), "next": (start + length) % slots,

@@ -5,9 +5,11 @@ import itertools
 
 import tensorflow as tf
 
+from txl_tf.distribution import is_on_cpu
 from txl_tf.inference.cache import initial_cache, read, refitted
 from txl_tf.language_model import TransformerXLLM
 
+_LARGE = 2 ** 18  # scores of a head, 1 MiB, beyond which a processor's cache is better off with one head after the other
 _AT_ONCE = 16  # segments that one call scores; within a call the cache is written in place
 
 
@@ -43,7 +45,8 @@ def evaluate(model, segments, mem_len=None, max_segments=None):
         elif new_length != length:
             cache = _refitted(strategy, model, cache, mem_len, new_length)
         length = new_length
-        nll, cache = _summed_nll(strategy, model, pairs, cache)
+        by_head = length > 1 and length * (mem_len + length) >= _LARGE and is_on_cpu()
+        nll, cache = _summed_nll(strategy, model, pairs, cache, by_head)
         total += float(strategy.reduce(tf.distribute.ReduceOp.SUM, nll, axis=None))
         count += strategy.num_replicas_in_sync * rows * length * len(pairs)
     if not count:
@@ -69,12 +72,12 @@ def _refitted(strategy, model, cache, mem_len, length):
 
 
 @tf.function(reduce_retracing=True)
-def _summed_nll(strategy, model, pairs, cache):
+def _summed_nll(strategy, model, pairs, cache, by_head):
     def summed(pairs, cache):
         token_ids, labels = (tf.stack(side) for side in zip(*pairs))  # (K, B, T)
         total = tf.constant(0.0, tf.float64)
         for index in tf.range(len(pairs)):
-            hidden, cache = read(model, token_ids[index], cache)
+            hidden, cache = read(model, token_ids[index], cache, by_head=by_head)
             total += tf.reduce_sum(tf.cast(model.head.nll(hidden, labels[index]), tf.float64))
         return total, cache
 

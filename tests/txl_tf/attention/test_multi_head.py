@@ -12,9 +12,11 @@ from txl_tf.attention.multi_head import MultiHeadAttentionBase, masked_softmax
 class UniformAttention(MultiHeadAttentionBase):
     """Every visible key is worth the same; weights pass through unchanged if values and context are the identity."""
 
-    def scores(self, inputs, context, positions, roll=None):
-        shape = (tf.shape(inputs)[0], self.num_heads, tf.shape(inputs)[1], tf.shape(context["value"])[2])
-        return tf.zeros(shape, inputs.dtype)
+    def project_query(self, inputs):
+        return inputs[:, None]
+
+    def scores(self, query, context, positions, roll=None):
+        return tf.zeros((*query.shape[:3], context["value"].shape[2]), query.dtype)
 
 
 def identity_attention(size, dropout=0.0):
@@ -80,7 +82,7 @@ def test_sizes_below_one_are_refused(name):
 
 
 def test_scores_must_be_implemented():
-    with pytest.raises(NotImplementedError, match="MultiHeadAttentionBase must implement scores"):
+    with pytest.raises(NotImplementedError, match="MultiHeadAttentionBase must implement project_query"):
         MultiHeadAttentionBase(num_heads=1, head_dim=2)(random_array(1, 2, 3))
 
 
