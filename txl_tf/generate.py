@@ -9,7 +9,7 @@ from absl import app, flags, logging
 
 from txl_tf.flags import check_no_arguments
 from txl_tf.inference.sampling import sample_tokens
-from txl_tf.model_folder import load_model, load_vocabulary
+from txl_tf.model_folder import load_model_and_vocabulary
 
 
 _BEFORE = 8  # tokens of the prompt that tell how the first new one is joined to them
@@ -21,7 +21,7 @@ def main(argv):
     try:
         check_no_arguments(argv)
         prompt = _prompt(settings.prompt, settings.prompt_file)
-        model, vocabulary = _load(settings.model_dir)
+        model, vocabulary = load_model_and_vocabulary(settings.model_dir)
         prompt_ids = vocabulary.encode(prompt)
         tokens = sample_tokens(model, prompt_ids, settings.max_new_tokens, settings.top_k, settings.temperature,
                                settings.seed, settings.mem_len)
@@ -32,13 +32,6 @@ def main(argv):
         _show(prompt_ids, tokens, vocabulary)
     except (BrokenPipeError, KeyboardInterrupt):  # the reader, or the user, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _load(folder):
-    try:
-        return load_model(folder), load_vocabulary(folder)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"model_dir must hold a trained model and its vocabulary ({error}). Received: model_dir={folder}") from error
 
 
 def _prompt(prompt, prompt_file):

@@ -72,6 +72,14 @@ def load_vocabulary(folder):
     return load_vocabulary_file(os.path.join(folder, VOCABULARY))
 
 
+def load_model_and_vocabulary(folder):
+    """Returns what load_model and load_vocabulary do. Raises ValueError, with the name of the flag model_dir, unless both are there."""
+    try:
+        return load_model(folder), load_vocabulary(folder)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"model_dir must hold a trained model and its vocabulary ({error}). Received: model_dir={folder}") from error
+
+
 def write_config(folder, config):
     """Writes config.json: {"model": ..., and what else a run wants kept}."""
     write_json(os.path.join(folder, CONFIG), config)

@@ -1,6 +1,7 @@
 """A model in a folder: the way there and back, and what is refused."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from data_utils.vocabulary import ByteVocabulary
 from testing.tiny_model import tiny_model, tiny_tokens
 from txl_tf import TransformerXLLM
-from txl_tf.model_folder import CONFIG, VOCABULARY, WEIGHTS, load_model, load_vocabulary, read_config, save_model, write_config
+from txl_tf.model_folder import (CONFIG, VOCABULARY, WEIGHTS, load_model, load_model_and_vocabulary, load_vocabulary, read_config,
+                                 save_model, write_config)
 
 
 def nll_of(model):
@@ -50,6 +52,14 @@ def test_vocabulary_goes_along(tmp_path):
 def test_a_folder_without_vocabulary_says_so(folder):
     with pytest.raises(FileNotFoundError):
         load_vocabulary(folder)
+
+
+def test_both_at_once_or_a_sentence_about_model_dir(folder):
+    with pytest.raises(ValueError, match=f"model_dir must hold a trained model and its vocabulary .* Received: model_dir={folder}"):
+        load_model_and_vocabulary(folder)
+    ByteVocabulary().save(os.path.join(folder, VOCABULARY))
+    model, vocabulary = load_model_and_vocabulary(folder)
+    assert (model.config, vocabulary.n_token) == (load_model(folder).config, 256)
 
 
 def test_what_else_is_in_the_config_stays(folder):
