@@ -14,7 +14,13 @@ _AT_ONCE = 16  # segments that one call scores; within a call the cache is writt
 
 
 def evaluation_model(model, **settings):
-    """Returns a copy of a model with other settings that need no other weights, such as clamp_len and same_length."""
+    """Returns a copy of a model with other settings that need no other weights, such as clamp_len and same_length.
+
+    None leaves a setting as it is, and where nothing changes the model itself is returned.
+    """
+    settings = {name: value for name, value in settings.items() if value not in (None, getattr(model.config, name))}
+    if not settings:
+        return model
     copy = TransformerXLLM(dataclasses.replace(model.config, **settings), dtype=model.dtype_policy)
     copy.set_weights(model.get_weights())
     return copy

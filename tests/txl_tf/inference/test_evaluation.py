@@ -78,3 +78,9 @@ def test_other_settings_with_the_same_weights():
 
 def test_the_copy_keeps_the_precision():
     assert evaluation_model(tiny_model("mixed_bfloat16"), clamp_len=1).compute_dtype == "bfloat16"
+
+
+def test_settings_that_change_nothing_need_no_copy():
+    model = tiny_model(clamp_len=5)
+    assert evaluation_model(model, clamp_len=5, same_length=None) is model
+    assert evaluation_model(model, clamp_len=None, same_length=True).config.clamp_len == 5
