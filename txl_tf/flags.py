@@ -55,6 +55,16 @@ def check_no_arguments(argv):
         raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
 
 
+def integers(name, texts):
+    """Returns the tuple of integers that the parts of a list flag spell. Raises ValueError, with the name of the flag, if one is none."""
+    for text in texts:
+        try:
+            int(text)
+        except ValueError:
+            raise ValueError(f"{name} must be integers separated by commas. Received: {name}={text}") from None
+    return tuple(int(text) for text in texts)
+
+
 def _check_given(train):
     """Raises ValueError where what was written contradicts do_eval_only, which would override it."""
     for name, needed in (("do_train", False), ("do_eval", True)):
@@ -90,12 +100,5 @@ def _given(config_class):
     """Returns what the user wrote on the command line for a configuration."""
     values = {field.name: flags.FLAGS[field.name].value for field in _fields(config_class) if flags.FLAGS[field.name].present}
     if "cutoffs" in values:
-        values["cutoffs"] = tuple(_integer("cutoffs", text) for text in values["cutoffs"])
+        values["cutoffs"] = integers("cutoffs", values["cutoffs"])
     return values
-
-
-def _integer(name, text):
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{name} must be integers separated by commas. Received: {name}={text}") from None
