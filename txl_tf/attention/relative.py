@@ -68,7 +68,8 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
     def project_positions(self, key_len, position_embedding=None):
         if position_embedding is None:
             position_embedding = sinusoid(key_len, self.query_kernel.shape[0], self.clamp_len)
-        return self.split_heads(tf.cast(position_embedding, self.compute_dtype)[None], self.position_kernel)  # (1, N, S, H)
+        embedding = tf.pad(tf.cast(position_embedding, self.compute_dtype), ((1, 0), (0, 0)))  # zeros: the column that the shift wants
+        return self.split_heads(embedding[None], self.position_kernel)  # (1, N, 1+S, H)
 
     def project_query(self, inputs):
         query = self.split_heads(inputs, self.query_kernel) * tf.cast(self.head_dim ** -0.5, inputs.dtype)  # (B, N, T, H)
@@ -99,13 +100,18 @@ def sinusoid(key_len, width, clamp_len=-1):
 
 
 def relative_shift(scores):
-    """Returns (B, N, T, S) whose row i is moved left by T-1-i, so that column j holds the distance i+S-T-j.
+    """Returns (B, N, T, S) with each row i moved left by T-1-i, so that column j holds the distance i+S-T-j.
 
-    A column of zeros and two reshapes do it at linear cost (Appendix B of the paper). What lands right of a query's own
-    place is without meaning and must be masked.
+    Two reshapes do it at linear cost (Appendix B of the paper). What lands right of a query's own place is without meaning and
+    must be masked.
+
+    Args:
+        scores: (B, N, T, 1+S), a column of zeros and then the scores of the distances S-1 .. 0.
     """
-    batch, heads, query_len, key_len = (tf.shape(scores)[axis] for axis in range(4))
-    padded = tf.pad(scores, ((0, 0), (0, 0), (0, 0), (1, 0)))  # (B, N, T, S+1)
-    folded = tf.reshape(padded, (batch, heads, key_len + 1, query_len))
-    moved = tf.slice(folded, (0, 0, 1, 0), (-1, -1, -1, -1))  # whose gradient is a tf.pad, faster than that of folded[:, :, 1:]
-    return tf.reshape(moved, (batch, heads, query_len, key_len))
+    batch, heads, query_len, width = (tf.shape(scores)[axis] for axis in range(4))
+    if scores.shape[:2] == (1, 1):
+        moved = tf.reshape(scores, (-1,))[query_len:]  # the end of a vector is no copy
+    else:
+        folded = tf.reshape(scores, (batch, heads, width, query_len))
+        moved = tf.slice(folded, (0, 0, 1, 0), (-1, -1, -1, -1))  # whose gradient is a tf.pad, faster than that of folded[:, :, 1:]
+    return tf.reshape(moved, (batch, heads, query_len, width - 1))

@@ -10,7 +10,7 @@ from txl_tf.inference.cache import initial_cache, read, refitted
 from txl_tf.language_model import TransformerXLLM
 
 _LARGE = 2 ** 18  # scores of a head, 1 MiB, beyond which a processor's cache is better off with one head after the other
-_AT_ONCE = 16  # segments that one call scores; within a call the cache is written in place
+_AT_ONCE = 32  # segments that one call scores; within a call the cache is written in place
 
 
 def evaluation_model(model, **settings):
