@@ -48,7 +48,11 @@ def train_program(model_config, train_config, batch_size):
 
 
 def evaluation_program(model_config, train_config, batch_size):
-    """Returns the TpuProgram of the nll of one segment, with the lengths that a TrainConfig sets for evaluation."""
+    """Returns the TpuProgram of the nll of one segment, with the lengths that a TrainConfig sets for evaluation.
+
+    The memory is hidden states, projected anew: what `txl_tf.inference.cache` keeps is written by TensorStridedSliceUpdate, which
+    XLA compiles for constant places only.
+    """
     config = evaluation_config(model_config, train_config)
     variables = []
     with tf.variable_creator_scope(_without_values(variables)):
