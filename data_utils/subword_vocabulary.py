@@ -121,6 +121,9 @@ class SubwordVocabulary(VocabularyBase):
         ids = tf.constant(self._checked(ids)[None], tf.int32)
         return self.tokenizer.detokenize(ids)[0].numpy().decode("utf-8", errors="replace")
 
+    def _token_ids(self, text):
+        return [self.line_end] if text == "</s>" else super()._token_ids(text)
+
     def splitter(self):
         return _SubwordSplitter(self)
 

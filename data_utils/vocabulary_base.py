@@ -47,6 +47,22 @@ class VocabularyBase:
             tokenizer.detokenize.get_concrete_function(spec)  # a SavedModel holds what was traced
         return tokenizer
 
+    def token_id(self, text):
+        """Returns the id of the token that a text is; a line's end may be named by its symbol, such as <eos>.
+
+        Raises:
+            ValueError: the text is no token, or more than one.
+        """
+        ids = self._token_ids(text)
+        if len(ids) != 1:
+            raise ValueError(f"Expected a text that is one token of the vocabulary. Received: {text!r}")
+        return ids[0]
+
+    def _token_ids(self, text):
+        """Returns the ids of the tokens that a text is, none if some of it is unknown, as a list."""
+        ids = self.encode(text).tolist()
+        return [] if self.unknown_id in ids else ids
+
     def save(self, path):
         """Writes what `data_utils.vocabulary.load_vocabulary` needs to `path`, atomically."""
         write_json(path, self._content())

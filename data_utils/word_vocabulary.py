@@ -98,6 +98,9 @@ class WordVocabulary(VocabularyBase):
         text = re.sub(" *\n *", "\n", " ".join(shown[index] for index in self._checked(ids).tolist())).lstrip(" ")
         return re.sub("^\n", "", re.sub("\n+", "\n", text)) if self._doubled else text
 
+    def _token_ids(self, text):
+        return [self.ids[text]] if text in self.ids else []
+
     def splitter(self):
         return _WordSplitter(self.lower_case, self.line_start, self.line_end)
 

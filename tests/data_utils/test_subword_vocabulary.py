@@ -46,6 +46,10 @@ def test_nothing_is_lost(trained, text):
     assert trained.decode(trained.encode(text)) == text
 
 
+def test_the_end_of_a_line_is_a_token(trained):
+    assert trained.token_id("</s>") == trained.token_id("\n") == trained.line_end
+
+
 def test_in_a_graph_it_is_the_same(trained, tmp_path):
     check_tokenizer(trained, odd_texts(symbols=SYMBOLS), tmp_path)
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from data_utils.byte_vocabulary import ByteVocabulary
+from data_utils.char_vocabulary import CharVocabulary
 from data_utils.vocabulary_base import VocabularyBase, utf8
 from data_utils.word_vocabulary import WordVocabulary
 
@@ -36,6 +37,23 @@ def test_the_tokenizer_is_made_once_and_takes_any_shape():
     for ids in (tf.constant([[97, 98]]), tf.ragged.constant([[97], [], [98, 99]], tf.int32), tf.zeros([0, 3], tf.int32)):
         assert tokenizer.detokenize(ids).shape[0] == ids.shape[0]
     assert tokenizer.detokenize.experimental_get_tracing_count() == 2
+
+
+WORDS = WordVocabulary(["<S>", "the", "<UNK>"], line_start="<S>", line_end="<S>", unknown="<UNK>")
+
+
+@pytest.mark.parametrize("vocabulary, text, token", [
+    (ByteVocabulary(), "\n", 10), (CharVocabulary("aé"), "é", 1), (WORDS, "<S>", 0), (WORDS, "the", 1), (WORDS, "<UNK>", 2)])
+def test_a_text_that_is_one_token(vocabulary, text, token):
+    assert vocabulary.token_id(text) == token
+
+
+@pytest.mark.parametrize("vocabulary, text", [
+    (ByteVocabulary(), "é"), (ByteVocabulary(), ""), (CharVocabulary("aé"), "b"), (CharVocabulary("a?", unknown="?"), "b"),
+    (WORDS, "fox"), (WORDS, "the fox"), (WORDS, "the the"), (WORDS, "")])
+def test_a_text_that_is_not_one_token(vocabulary, text):
+    with pytest.raises(ValueError, match=f"Received: .*{text}"):
+        vocabulary.token_id(text)
 
 
 def test_no_ids_are_no_text():
