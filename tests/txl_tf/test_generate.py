@@ -1,56 +1,106 @@
-"""The command that samples from a trained model."""
+"""The command that goes on from prompts."""
 
+import copy
+import functools
+import json
 import sys
-import types
 
 import keras
 import numpy as np
 import pytest
+from absl import flags
 
 import txl_tf.generate
 from data_utils import ByteVocabulary, WordVocabulary
+from data_utils.detokenize import detokenize
 from txl_tf.config import ModelConfig
+from txl_tf.inference.beam_search import beam_search
 from txl_tf.inference.sampling import generate
 from txl_tf.language_model import TransformerXLLM
-from txl_tf.model_folder import save_model
+from txl_tf.model_folder import load_model, save_model
 
-DEFAULTS = {"prompt": None, "prompt_file": None, "max_new_tokens": 12, "top_k": 40, "temperature": 1.0, "seed": 3, "mem_len": None}
+WORDS = WordVocabulary(["<eos>", "<unk>", "the", "fox", "'s", "did", "n't", "@-@", "(", ")", ",", "="], unknown="<unk>")
+
+
+def made(n_token):
+    """Returns a model that is not trained."""
+    keras.utils.set_random_seed(1)
+    return TransformerXLLM(ModelConfig(n_token=n_token, n_layer=1, d_model=16, n_head=2, d_inner=16, tgt_len=4, mem_len=6, init_std=0.5))
 
 
 @pytest.fixture(scope="module")
 def model():
-    keras.utils.set_random_seed(1)
-    return TransformerXLLM(ModelConfig(n_token=256, n_layer=1, d_model=16, n_head=2, d_inner=16, tgt_len=4, mem_len=6, init_std=0.5))
+    return made(256)
+
+
+@pytest.fixture(scope="module")
+def word_model():
+    return made(WORDS.n_token)
 
 
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
-    """A folder with a model, not trained, and its vocabulary."""
+    """A folder with a model and its vocabulary, bytes."""
     folder = tmp_path_factory.mktemp("models") / "model"
     save_model(model, str(folder), ByteVocabulary())
     return folder
 
 
-@pytest.fixture
-def command(folder, monkeypatch, capsys):
-    """A function that runs the command with flags and returns what it printed."""
+@pytest.fixture(scope="module")
+def word_folder(word_model, tmp_path_factory):
+    """A folder with a model of words."""
+    folder = tmp_path_factory.mktemp("models") / "word_model"
+    save_model(word_model, str(folder), WORDS)
+    return folder
 
-    def run(*stray, **flags):
-        values = types.SimpleNamespace(**{"model_dir": str(folder), **DEFAULTS, **flags})
-        monkeypatch.setattr("absl.flags.FLAGS", values)
-        txl_tf.generate.main(["generate", *stray])
-        return capsys.readouterr().out
+
+@pytest.fixture(scope="module")
+def defined():
+    """The command's flags, which other tests must not find."""
+    before = set(flags.FLAGS)
+    txl_tf.generate.define_flags()
+    defined = copy.deepcopy(flags.FLAGS)
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    return defined
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """load_model, which traces what a model does once for all tests."""
+    return functools.cache(load_model)
+
+
+@pytest.fixture
+def command(folder, defined, loaded, monkeypatch, capsys):
+    """A function that runs the command with flags and returns what it printed; what went to stderr is its `error`."""
+    monkeypatch.setattr(txl_tf.generate, "load_model", loaded)
+
+    def run(*stray, **settings):
+        settings = {"model_dir": str(folder), "max_new_tokens": 12, "seed": 3, **settings}
+        values = copy.deepcopy(defined)
+        monkeypatch.setattr(flags, "FLAGS", values)
+        txl_tf.generate.main(values(["generate", *arguments(settings), *stray]))
+        captured = capsys.readouterr()
+        run.error = captured.err
+        return captured.out
 
     return run
+
+
+@pytest.fixture
+def objects(command):
+    """A function that runs the command with flags and --json and returns what it printed, read."""
+    return lambda **settings: [json.loads(line) for line in command(json=True, **settings).splitlines()]
 
 
 @pytest.fixture
 def refusal(command, capsys):
     """A function that runs the command and returns the sentence with which it refuses."""
 
-    def run(*stray, **flags):
+    def run(*stray, **settings):
         with pytest.raises(SystemExit) as end:
-            command(*stray, **flags)
+            command(*stray, **settings)
         assert capsys.readouterr().out == ""
         message = end.value.code
         assert message.startswith("txl_tf.generate: ") and "\n" not in message
@@ -59,23 +109,31 @@ def refusal(command, capsys):
     return run
 
 
+def arguments(settings):
+    """Returns flags as they are written; None: not at all."""
+    for name, value in settings.items():
+        if isinstance(value, bool):
+            yield f"--{'' if value else 'no'}{name}"
+        else:
+            yield from (f"--{name}={one}" for one in (value if isinstance(value, list) else [value]) if one is not None)
+
+
 def text_of(model, prompt, count, **settings):
-    ids = generate(model, ByteVocabulary().encode(prompt), count, seed=3, **settings)
-    return ids.astype(np.uint8).tobytes()
+    """Returns prompt and continuation as the library samples them."""
+    return ByteVocabulary().decode(generate(model, ByteVocabulary().encode(prompt), count, **{"seed": 3, **settings}))
 
 
 def test_the_prompt_and_what_the_model_goes_on_with(command, model):
-    wanted = text_of(model, "def main", 12).decode(errors="replace")
-    assert command(prompt="def main").startswith("def main")
-    assert command(prompt="def main", temperature=0.0) == text_of(model, "def main", 12, temperature=0.0).decode(errors="replace") + "\n"
+    assert command(prompt="def main") == text_of(model, "def main", 12) + "\n"
+    assert command.error == ""
+    assert command(prompt="def main", temperature=0.0) == text_of(model, "def main", 12, temperature=0.0) + "\n"
     assert command(prompt="def main") == command(prompt="def main")
-    assert command(prompt="def main").replace("\ufffd", "") == wanted.replace("\ufffd", "") + "\n"
 
 
-def test_the_flags_reach_the_sampler(command):
-    texts = {command(prompt="def", **flags) for flags in ({}, {"seed": 4}, {"top_k": 1}, {"temperature": 0.2}, {"max_new_tokens": 5})}
-    assert len(texts) == 5
-    assert command(prompt="def main():", top_k=1, mem_len=1) != command(prompt="def main():", top_k=1, mem_len=20)
+@pytest.mark.parametrize("settings", [
+    {"seed": 4}, {"top_k": 1}, {"top_k": 0}, {"temperature": 0.2}, {"top_p": 0.1}, {"repetition_penalty": 5.0}, {"mem_len": 2}], ids=str)
+def test_the_flags_reach_the_sampler(command, model, settings):
+    assert command(prompt="def main", max_new_tokens=20, **settings) == text_of(model, "def main", 20, **settings) + "\n"
 
 
 def test_a_prompt_from_a_file(command, tmp_path):
@@ -83,39 +141,140 @@ def test_a_prompt_from_a_file(command, tmp_path):
     assert command(prompt_file=str(tmp_path / "prompt.txt")) == command(prompt="né\n")
 
 
-@pytest.mark.parametrize("ids, shown", [
-    (b"a\xc3\xa9z", "aéz\n"), ("€😀".encode(), "€😀\n"), (b"a\xc3", "a\ufffd\n"), (b"\xff\xff\xff\xff\xffa", "\ufffd" * 5 + "a\n"), (b"", "\n"),
-])
-def test_a_character_is_printed_when_its_last_byte_has_come(ids, shown, capsys):
-    txl_tf.generate._show(b"prompt", (np.array([token], np.int32) for token in ids), ByteVocabulary())
-    assert capsys.readouterr().out == shown
-
-
-def test_text_appears_as_it_is_sampled(capsys):
-    def tokens():
+def test_text_appears_as_it_is_sampled(command, monkeypatch, capsys):
+    def sampled(*args, **settings):
         for index, token in enumerate(b"abc"):
-            assert capsys.readouterr().out == ("abc"[index - 1] if index else "")
+            assert capsys.readouterr().out == ("def" if index == 0 else "abc"[index - 1])
             yield np.array([token], np.int32)
 
-    txl_tf.generate._show(b"", tokens(), ByteVocabulary())
+    monkeypatch.setattr(txl_tf.generate, "sample_tokens", sampled)
+    assert command(prompt="def") == "c\n"
 
 
-def test_words_stay_apart_as_they_are_sampled(capsys):
-    vocabulary = WordVocabulary(["<eos>", "on", "and", "the", "next"])
-    ids = vocabulary.encode("on and on\n\nthe next and on\nthe")
-    for prompt in (1, 3, 5, len(ids) - 1):
-        txl_tf.generate._show(ids[:prompt], (np.array([token]) for token in ids[prompt:]), vocabulary)
-        assert vocabulary.decode(ids[:prompt]) + capsys.readouterr().out == vocabulary.decode(ids) + "\n"
+def test_a_seed_is_chosen_and_told(command, objects):
+    text = command(prompt="def main", seed=None)
+    chosen = command.error.strip().removeprefix("--seed=")
+    assert command(prompt="def main", seed=int(chosen)) == text and command.error == ""
+    made, = objects(prompt="def main", seed=None)
+    assert command.error == ""
+    assert command(prompt="def main", seed=made["seed"]) == f"def main{made['text']}\n"
 
 
-@pytest.mark.parametrize("flags, received", [
-    ({}, "prompt=None, prompt_file=None"), ({"prompt": "a", "prompt_file": "b"}, "prompt=a, prompt_file=b"), ({"prompt": ""}, "prompt='', prompt_file=None"),
-    ({"prompt": "a", "max_new_tokens": 0}, "max_new_tokens=0"), ({"prompt": "a", "top_k": -1}, "top_k=-1"),
-    ({"prompt": "a", "temperature": -1.0}, "temperature=-1.0"), ({"prompt": "a", "temperature": float("nan")}, "temperature=nan"),
-    ({"prompt": "a", "mem_len": -1}, "mem_len=-1"),
+def test_a_batch_is_what_its_rows_are_alone(objects, command):
+    prompts = ["def main(self):", "a", "né"]
+    found = objects(prompt=prompts, num_samples=2)
+    assert [one["prompt"] for one in found] == [prompt for prompt in prompts for _ in range(2)]
+    assert [one["seed"] for one in found] == [3, 4, 5, 6, 7, 8]
+    for one in found:
+        assert set(one) == {"prompt", "text", "tokens", "seed"} and len(one["tokens"]) == 12
+        assert objects(prompt=one["prompt"], seed=one["seed"]) == [one]
+        assert command(prompt=one["prompt"], seed=one["seed"]) == f"{one['prompt']}{one['text']}\n"
+
+
+def test_a_heading_says_which_continuation_follows(objects, command):
+    prompts = ["def main(self):", "a", "né"]
+    found = objects(prompt=prompts, num_samples=2)
+    assert command(prompt=prompts, num_samples=2) == "".join(
+        f"--- prompt {index // 2 + 1} of 3, sample {index % 2 + 1} of 2, seed {one['seed']} ---\n{one['prompt']}{one['text']}\n"
+        for index, one in enumerate(found))
+
+
+def test_a_stop_text_over_the_borders_of_tokens(objects, command):
+    whole = objects(prompt="def main", max_new_tokens=40)[0]
+    for start, length in ((0, 3), (5, 4), (9, 1), (20, 7)):
+        stop = whole["text"][start:start + length]
+        text = whole["text"][:whole["text"].find(stop)]
+        found, = objects(prompt="def main", max_new_tokens=40, stop=["no such text", stop])
+        assert found["text"] == text
+        assert whole["tokens"][:len(found["tokens"])] == found["tokens"] and len(found["tokens"]) < 40
+        assert command(prompt="def main", max_new_tokens=40, stop=stop) == f"def main{text}\n"
+
+
+def test_every_row_of_a_batch_ends_at_its_own_stop_text(objects):
+    alone = [objects(prompt=prompt, seed=seed)[0] for prompt, seed in (("def main(self):", 3), ("a", 4), ("né", 5))]
+    stops = [alone[0]["text"][7:9], alone[2]["text"][2:4]]
+    found = objects(prompt=["def main(self):", "a", "né"], stop=stops)
+    for one, row in zip(alone, found, strict=True):
+        assert row == objects(prompt=one["prompt"], seed=one["seed"], stop=stops)[0]
+        assert one["text"].startswith(row["text"])
+    assert len(found[0]["text"]) < len(alone[0]["text"]) and len(found[2]["text"]) < len(alone[2]["text"])
+
+
+def test_a_stop_token_ends_a_row(objects, command, word_folder):
+    whole, = objects(prompt="the fox", model_dir=str(word_folder), detokenize=False)
+    token = whole["tokens"][4]
+    place = whole["tokens"].index(token)
+    settings = {"prompt": "the fox", "model_dir": str(word_folder), "detokenize": False, "stop_token": [WORDS.symbols[token]]}
+    found, = objects(**settings)
+    assert found["tokens"] == whole["tokens"][:place + 1]
+    ids = [*WORDS.encode("the fox"), *whole["tokens"][:place]]
+    assert found["prompt"] + found["text"] == WORDS.decode(ids)
+    assert command(**settings) == WORDS.decode(ids) + "\n"
+    assert objects(**{**settings, "prompt": ["the fox", "fox"]})[0] == found
+
+
+def test_words_are_detokenized_unless_it_is_refused(objects, command, word_folder):
+    settings = {"prompt": "the fox 's", "model_dir": str(word_folder), "max_new_tokens": 40}
+    plain, = objects(detokenize=False, **settings)
+    text = plain["prompt"] + plain["text"]
+    assert text == WORDS.decode([*WORDS.encode("the fox 's"), *plain["tokens"]])
+    assert command(**settings) == command(detokenize=True, **settings) == detokenize(text) + "\n"
+    assert command(detokenize=False, **settings) == text + "\n"
+    assert objects(**settings) == [{**plain, "text": detokenize(text).removeprefix("the fox's")}]
+
+
+def test_bytes_are_detokenized_if_asked_for(command):
+    text = command(prompt="def ( main", max_new_tokens=40)
+    assert command(prompt="def ( main", max_new_tokens=40, detokenize=True).startswith("def (main")
+    assert text.startswith("def ( main")
+
+
+def test_beam_search(objects, command, word_model, word_folder):
+    prompts, ids = ["the fox", "fox did n't ,"], [WORDS.encode("the fox"), WORDS.encode("fox did n't ,")]
+    settings = {"prompt": prompts, "model_dir": str(word_folder), "seed": None, "num_beams": 3, "stop_token": "<eos>", "length_penalty": 0.5}
+    wanted = beam_search(word_model, ids, 12, 3, length_penalty=0.5, stop_tokens=[0])
+    found = objects(**settings)
+    assert [one["prompt"] for one in found] == ["the fox"] * 3 + ["fox did n't ,"] * 3
+    lines = []
+    for index, (one, (tokens, score)) in enumerate(zip(found, [*wanted[0], *wanted[1]], strict=True)):
+        row = index // 3
+        assert one["tokens"] == tokens[len(ids[row]):].tolist() and one["score"] == pytest.approx(score, rel=1e-5)
+        shown = detokenize(WORDS.decode(tokens[:-1] if tokens[-1] == 0 else tokens))
+        assert detokenize(one["prompt"]) + one["text"] == shown
+        lines += [f"--- prompt {row + 1} of 2, beam {index % 3 + 1} of 3, score {one['score']:.3f} ---\n{shown}\n"]
+    assert command(**settings) == "".join(lines)
+    assert command.error == ""
+
+
+@pytest.mark.parametrize("settings, received", [
+    ({}, "prompt=None, prompt_file=None"), ({"prompt": "a", "prompt_file": "b"}, "prompt=['a'], prompt_file=b"),
+    ({"prompt": ""}, "prompt=[''], prompt_file=None"), ({"prompt": ["a", ""]}, "prompt=['a', ''], prompt_file=None"),
+    ({"prompt": "a", "num_samples": 0}, "num_samples=0"), ({"prompt": "a", "num_beams": -1}, "num_beams=-1"),
+    ({"prompt": "a", "num_beams": 2}, "num_beams=2, seed=3"), ({"prompt": "a", "num_beams": 2, "temperature": 0.0}, "num_beams=2, temperature=0.0"),
+    ({"prompt": "a", "num_beams": 2, "top_k": 0}, "num_beams=2, top_k=0"), ({"prompt": "a", "num_beams": 2, "top_p": 0.5}, "num_beams=2, top_p=0.5"),
+    ({"prompt": "a", "num_beams": 2, "seed": None, "num_samples": 1}, "num_beams=2, num_samples=1"),
+    ({"prompt": "a", "num_beams": 2, "seed": None, "stop": "b"}, "num_beams=2, stop=['b']"),
+    ({"prompt": "a", "num_beams": 2, "repetition_penalty": 1.0}, "num_beams=2, repetition_penalty=1.0"),
+    ({"prompt": "a", "length_penalty": 1.0}, "length_penalty=1.0, num_beams=0"),
+    ({"prompt": "a", "num_samples": 2, "temperature": 0.0}, "num_samples=2, temperature=0.0"),
+    ({"prompt": "a", "num_samples": 2, "top_k": 1}, "num_samples=2, top_k=1"), ({"prompt": "a", "stop": ["b", ""]}, "stop=['b', '']"),
 ], ids=str)
-def test_bad_input(refusal, flags, received):
-    assert refusal(**flags).endswith(f"Received: {received}")
+def test_what_is_refused_before_a_model_is_looked_for(refusal, settings, received):
+    assert refusal(model_dir="nowhere", **settings).endswith(f"Received: {received}")
+
+
+@pytest.mark.parametrize("settings, received", [
+    ({"max_new_tokens": 0}, "max_new_tokens=0"), ({"top_k": -1}, "top_k=-1"), ({"temperature": -1.0}, "temperature=-1.0"),
+    ({"temperature": float("nan")}, "temperature=nan"), ({"mem_len": -1}, "mem_len=-1"), ({"top_p": 1.5}, "top_p=1.5"),
+    ({"repetition_penalty": 0.0}, "repetition_penalty=0.0"), ({"stop_token": "ab"}, "stop_token='ab'"), ({"stop_token": "é"}, "stop_token='é'"),
+], ids=str)
+def test_bad_input(refusal, settings, received):
+    assert refusal(prompt="a", **settings).endswith(f"Received: {received}")
+
+
+def test_a_word_that_is_no_stop_token_and_a_prompt_without_words(refusal, word_folder):
+    assert refusal(prompt="the", stop_token="dog", model_dir=str(word_folder)).endswith("Received: stop_token='dog'")
+    assert refusal(prompt=["the", "  "], model_dir=str(word_folder)).endswith("Received: prompt='  '")
 
 
 def test_a_stray_argument(refusal):
