@@ -26,8 +26,8 @@ def forward_flops(config, batch_size, tgt_len, mem_len):
     layer = {
         "projections": 4 * 2 * tokens * width * heads,  # query, key, value, output
         "memory": 2 * 2 * batch_size * mem_len * width * heads,  # key and value
-        "positions": 2 * (width + width % 2) * heads * keys,
-        "attention": 3 * 2 * tokens * keys * heads,  # scores by content and by position, values
+        "positions": 2 * (width + width % 2) * heads * (keys + 1),  # one more, zeros, for the shift
+        "attention": 2 * tokens * (3 * keys + 1) * heads,  # scores by content and by position, values
         "feed_forward": 2 * 2 * tokens * width * config.d_inner,
     }
     flops = {part: config.n_layer * count for part, count in layer.items()}

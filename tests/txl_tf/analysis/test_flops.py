@@ -72,9 +72,9 @@ def test_shares_by_zipfs_law():
 
 def test_the_largest_preset_by_hand():
     config = preset_config("enwik8_large", n_token=204)
-    products = 4 * 1024 * 1024 + 2 * 1024 * 1024 + 2 * 1024 * 3072 + 3 * 1536 * 1024  # the second are the memory's, as long as the segment
+    products = 4 * 1024 * 1024 + 2 * 1024 * 1024 + 2 * 1024 * 3072 + (3 * 1536 + 1) * 1024  # the second: of the memory, also 768 long
     per_token = 24 * 2 * products + 2 * 1024 * 204
-    positions = 24 * 2 * 1024 * 1024 * 1536
+    positions = 24 * 2 * 1024 * 1024 * 1537
     assert sum(forward_flops(config, 2, 768, 768).values()) == 2 * 768 * per_token + positions
     of_memory = 24 * 2 * 2 * 1024 * 1024 * 2 * 768
     assert training_flops(config, 2, 768, 768) == 3 * 2 * 768 * per_token + 2 * positions - of_memory
