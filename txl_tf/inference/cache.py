@@ -34,7 +34,7 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
     }
 
 
-def read(model, token_ids, cache, lengths=None, by_head=False):
+def read(model, token_ids, cache, lengths=None, by_head=False, compiled=False):
     """Reads a segment as the model's backbone does with a memory.
 
     Args:
@@ -44,6 +44,7 @@ def read(model, token_ids, cache, lengths=None, by_head=False):
         lengths: (B,) int32, how many tokens at the end of each row count; before them a row must have read nothing.
             None: all T.
         by_head: as in `MultiHeadAttentionBase.attend`.
+        compiled: whether XLA compiles this, as for TPUs; it has an operation of its own for writing at any place.
 
     Returns:
         (hidden (B, T, D), cache after the segment).
@@ -56,7 +57,7 @@ def read(model, token_ids, cache, lengths=None, by_head=False):
     hidden, layers = model.backbone.token_embedding(token_ids), []
     for block, kept, positions in zip(model.backbone.blocks, cache["layers"], cache["positions"], strict=True):
         new = block.attention_layer.project(tf.where(counts, hidden, 0))
-        kept = {name: _written(kept[name], new[name], start) for name in kept}
+        kept = {name: _written(kept[name], new[name], start, compiled) for name in kept}
         attended = block.attention_layer.attend(hidden, kept, positions, visible, start + length, by_head)
         hidden = block.after_attention(hidden, attended)
         layers.append(kept)
@@ -87,8 +88,12 @@ def _visible(config, cache, ages, length, lengths):
     return visible & (ages < (cache["length"] + lengths)[:, None])[:, None]
 
 
-def _written(ring, new, start):
+def _written(ring, new, start, compiled):
     """Returns a ring (B, N, R, H) with new tokens (B, N, T, H) from slot start on."""
+    if compiled:
+        from tensorflow.compiler.tf2xla.python.xla import dynamic_update_slice
+
+        return dynamic_update_slice(ring, new, tf.stack([0, 0, start, 0]))
     shape, width = tf.shape(ring), ring.shape[-1]
     flat, new = (tf.reshape(tensor, (shape[0] * shape[1], tf.shape(tensor)[2] * width)) for tensor in (ring, new))
     begin, end = (tf.stack([0, place]) for place in (start * width, start * width + tf.shape(new)[1]))

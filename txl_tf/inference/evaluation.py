@@ -79,11 +79,13 @@ def _refitted(strategy, model, cache, mem_len, length):
 
 @tf.function(reduce_retracing=True)
 def _summed_nll(strategy, model, pairs, cache, by_head):
+    compiled = isinstance(strategy, tf.distribute.TPUStrategy)
+
     def summed(pairs, cache):
         token_ids, labels = (tf.stack(side) for side in zip(*pairs))  # (K, B, T)
         total = tf.constant(0.0, tf.float64)
         for index in tf.range(len(pairs)):
-            hidden, cache = read(model, token_ids[index], cache, by_head=by_head)
+            hidden, cache = read(model, token_ids[index], cache, by_head=by_head, compiled=compiled)
             total += tf.reduce_sum(tf.cast(model.head.nll(hidden, labels[index]), tf.float64))
         return total, cache
 

@@ -76,9 +76,16 @@ def test_low_precision_keeps_the_compute_dtype_and_is_near():
     np.testing.assert_allclose(cached_nll(model, ids, (4,) * 5, 6), plain_nll(model, ids, (4,) * 5, 6), atol=0.2)
 
 
-def test_it_is_compiled_by_xla():
-    model, ids = tiny_model(), tf.constant(tiny_tokens(2, 4))
-    cache = initial_cache(model, 2, 6, 4)
-    compiled = tf.function(lambda token_ids, cache: read(model, token_ids, cache), jit_compile=True)
-    for expected, actual in zip(tf.nest.flatten(read(model, ids, cache)), tf.nest.flatten(compiled(ids, cache)), strict=True):
-        np.testing.assert_allclose(actual, expected, atol=1e-5)
+def test_a_loop_over_segments_is_compiled_by_xla():
+    model, ids = tiny_model(), tf.constant(tiny_tokens(2, 24).reshape(2, 6, 4).swapaxes(0, 1))
+
+    def hidden_states(ids, cache, compiled):
+        found = tf.zeros((2, 4, 12))
+        for index in tf.range(6):
+            hidden, cache = read(model, ids[index], cache, compiled=compiled)
+            found += hidden * tf.cast(index, tf.float32)
+        return found, cache
+
+    compiled, plain = (tf.function(hidden_states, jit_compile=jit)(ids, initial_cache(model, 2, 6, 4), jit) for jit in (True, False))
+    for actual, expected in zip(tf.nest.flatten(compiled), tf.nest.flatten(plain), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-4)
