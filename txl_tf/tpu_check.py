@@ -13,7 +13,7 @@ if __name__ == "__main__":  # else TensorFlow computes sinusoids and every layer
 
 from absl import app, flags, logging
 
-from txl_tf.analysis.flops import forward_flops, training_flops
+from txl_tf.analysis.flops import cached_flops, training_flops
 from txl_tf.analysis.tpu_compiler import compile_program
 from txl_tf.analysis.tpu_program import evaluation_config, evaluation_program, train_program
 from txl_tf.flags import check_no_arguments, define_flags, read_configs
@@ -91,7 +91,7 @@ class _Step:
         """Returns the operations of the step; None where they can't be counted."""
         sizes = self.config, self.rows, self.config.tgt_len, self.config.mem_len
         try:
-            return training_flops(*sizes, self.remat) if self.name == "training" else sum(forward_flops(*sizes).values())
+            return training_flops(*sizes, self.remat) if self.name == "training" else cached_flops(*sizes)
         except ValueError:
             return None
 

@@ -34,6 +34,13 @@ def forward_flops(config, batch_size, tgt_len, mem_len):
     return {**flops, "embedding": 2 * tokens * width * sum(_projected_widths(config)), "head": _head_flops(config, tokens)}
 
 
+def cached_flops(config, batch_size, tgt_len, mem_len):
+    """Returns the operations of one pass over a segment with a memory of keys and values, as in `txl_tf.inference.cache`."""
+    slots = tgt_len * -(-mem_len // tgt_len)
+    flops = forward_flops(config, batch_size, tgt_len, slots)
+    return sum(flops.values()) - flops["memory"] - flops["positions"]
+
+
 def training_flops(config, batch_size, tgt_len, mem_len, remat=False):
     """Returns the operations of a forward and backward pass: three times the forward pass, for a product has two gradients.
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.inference.cache import initial_cache, read
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.optimization import clip_gradients, make_optimizer
 from txl_tf.train_step import loss_and_gradients
@@ -37,6 +38,7 @@ def train_program(model_config, train_config, batch_size):
         model.backbone.rematerialize(train_config.remat)
         optimizer = make_optimizer(train_config)
         optimizer.build(model.trainable_variables)
+    memory = _specs(lambda: model.initial_memory(batch_size))
 
     def step(token_ids, labels, memory):
         loss, gradients, memory = loss_and_gradients(model, token_ids, labels, memory, parts=train_config.batch_chunk)
@@ -44,25 +46,32 @@ def train_program(model_config, train_config, batch_size):
         optimizer.apply(gradients, model.trainable_variables)
         return memory, loss, norm
 
-    return _program(step, model, variables, batch_size, model_config.tgt_len, model_config.mem_len, writes_variables=True)
+    text, donated, tokens_bytes = _program(step, (batch_size, model_config.tgt_len), memory)
+    state_bytes = _bytes(variables) + _bytes(memory)
+    return TpuProgram(text, donated, state_bytes, tokens_bytes + 2 * state_bytes, model.count_params())
 
 
 def evaluation_program(model_config, train_config, batch_size):
     """Returns the TpuProgram of the nll of one segment, with the lengths that a TrainConfig sets for evaluation.
 
-    The memory is hidden states, projected anew: what `txl_tf.inference.cache` keeps is written by TensorStridedSliceUpdate, which
-    XLA compiles for constant places only.
+    As in `txl_tf.inference.evaluation`, the memory is kept as keys and values.
     """
     config = evaluation_config(model_config, train_config)
     variables = []
     with tf.variable_creator_scope(_without_values(variables)):
         model = TransformerXLLM(config, dtype=train_config.precision)
+    cache = _specs(lambda: initial_cache(model, batch_size, segment_len=config.tgt_len))
+    changed = {name: cache.pop(name) for name in ("layers", "next", "length")}
 
-    def step(token_ids, labels, memory):
-        nll, memory = model.nll(token_ids, labels, memory)
-        return memory, tf.reduce_sum(nll)
+    def step(token_ids, labels, changed, constants):
+        hidden, cache = read(model, token_ids, {**changed, **constants})
+        return {name: cache[name] for name in changed}, tf.reduce_sum(model.head.nll(hidden, labels))
 
-    return _program(step, model, variables, batch_size, config.tgt_len, config.mem_len, writes_variables=False)
+    text, donated, tokens_bytes = _program(step, (batch_size, config.tgt_len), changed, cache)
+    state_bytes = _bytes(variables) + _bytes(changed) + _bytes(cache)
+    slots = changed["layers"][0]["value"].shape[2]
+    written = _bytes(changed["layers"]) * config.tgt_len // slots
+    return TpuProgram(text, donated, state_bytes, tokens_bytes + state_bytes + written, model.count_params())
 
 
 def evaluation_config(model_config, train_config):
@@ -73,26 +82,28 @@ def evaluation_config(model_config, train_config):
     return dataclasses.replace(model_config, tgt_len=train_config.eval_tgt_len, **settings)
 
 
-def _program(step, model, variables, batch_size, tgt_len, mem_len, writes_variables):
-    config = model.config
-    tokens = tf.TensorSpec((batch_size, tgt_len), tf.int32)
-    hidden = tf.TensorSpec((batch_size, config.n_layer, mem_len, config.d_model), model.compute_dtype)
-    length = tf.TensorSpec((batch_size,), tf.int32)
+def _program(step, tokens_shape, state, *constants):
+    """Returns (text, donated, bytes of token_ids and labels) of a step: (token_ids, labels, state, *constants) -> (state, ...)."""
+    tokens, given = tf.TensorSpec(tokens_shape, tf.int32), (state, *constants)
 
     @tf.function(jit_compile=True)
-    def flat_step(token_ids, labels, hidden, length):
-        memory, *others = step(token_ids, labels, {"hidden": hidden, "length": length})
-        return memory["hidden"], memory["length"], *others
+    def flat_step(token_ids, labels, *flat):
+        after, *others = step(token_ids, labels, *tf.nest.pack_sequence_as(given, flat))
+        return *tf.nest.flatten(after), *others
 
     # TensorFlow knows no TPU here, and what it makes for a CPU differs in few operations; the compiler's side knows these.
-    text = flat_step.experimental_get_compiler_ir(tokens, tokens, hidden, length)(stage="stablehlo", platform_name="CPU")
-    of_variables, of_memory = sum(map(_bytes, variables)), _bytes(hidden) + _bytes(length)
-    moved = 2 * _bytes(tokens) + 2 * of_memory + (2 if writes_variables else 1) * of_variables
-    return TpuProgram(text, ((2, 0), (3, 1)), of_variables + of_memory, moved, model.count_params())
+    text = flat_step.experimental_get_compiler_ir(tokens, tokens, *tf.nest.flatten(given))(stage="stablehlo", platform_name="CPU")
+    return text, tuple((2 + index, index) for index in range(len(tf.nest.flatten(state)))), 2 * _bytes(tokens)
 
 
-def _bytes(tensor):
-    return tensor.shape.num_elements() * tensor.dtype.size
+def _specs(make):
+    """Returns what make() returns, with tf.TensorSpec in the place of tensors, none of which is made."""
+    made = tf.function(make).get_concrete_function().structured_outputs
+    return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), made)
+
+
+def _bytes(tensors):
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tf.nest.flatten(tensors))
 
 
 def _without_values(variables):

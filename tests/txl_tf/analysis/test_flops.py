@@ -6,7 +6,7 @@ import pytest
 
 import txl_tf.analysis.flops
 from testing.tiny_model import tiny_config
-from txl_tf.analysis.flops import forward_flops, training_flops, zipf_shares
+from txl_tf.analysis.flops import cached_flops, forward_flops, training_flops, zipf_shares
 from txl_tf.analysis.tpu_program import evaluation_program, train_program
 from txl_tf.config import TrainConfig
 from txl_tf.presets import preset_config
@@ -33,7 +33,7 @@ def product_flops(text):
 
 def check(config, training_more=0, **train):
     evaluation = evaluation_program(config, TrainConfig(eval_tgt_len=LENGTH, eval_mem_len=MEMORY), ROWS)
-    assert product_flops(evaluation.text) == sum(forward_flops(config, ROWS, LENGTH, MEMORY).values())
+    assert product_flops(evaluation.text) == cached_flops(config, ROWS, LENGTH, MEMORY)
     training = training_flops(config, ROWS, LENGTH, MEMORY, train.get("remat", False))
     assert product_flops(train_program(config, TrainConfig(**train), ROWS).text) == training + training_more
 
