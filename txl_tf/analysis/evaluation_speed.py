@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
-from txl_tf.analysis.flops import forward_flops
+from txl_tf.analysis.flops import cached_flops, forward_flops
 from txl_tf.flags import check_no_arguments, define_flags, read_configs
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.language_model import TransformerXLLM
@@ -64,7 +64,7 @@ def evaluation_speed(model, attention_length, tgt_len=128, repeats=3):
         cached.append(_seconds(lambda: evaluate(model, segments, mem_len=attention_length)) / (SEGMENTS * tgt_len))
     vanilla, cached = statistics.median(vanilla[1:]), statistics.median(cached[1:])  # the first ones made the programs
     return _Speed(attention_length, vanilla, cached, _vanilla_flops(model.config, attention_length) / vanilla,
-                 _cached_flops(model.config, attention_length, tgt_len) / tgt_len / cached)
+                 cached_flops(model.config, 1, tgt_len, attention_length) / tgt_len / cached)
 
 
 @tf.function(reduce_retracing=True)
@@ -83,12 +83,6 @@ def _seconds(work):
 def _vanilla_flops(config, length):
     flops = forward_flops(config, 1, length, 0)
     return sum(flops.values()) - flops["head"] * (1 - 1 / length)
-
-
-def _cached_flops(config, mem_len, tgt_len):
-    """Returns the operations of a segment when the memory's keys and values and the positions are there already."""
-    flops = forward_flops(config, 1, tgt_len, mem_len)
-    return sum(flops.values()) - flops["positions"] - flops["memory"]
 
 
 def table(speeds):

@@ -64,7 +64,7 @@ def evaluation_program(model_config, train_config, batch_size):
     changed = {name: cache.pop(name) for name in ("layers", "next", "length")}
 
     def step(token_ids, labels, changed, constants):
-        hidden, cache = read(model, token_ids, {**changed, **constants})
+        hidden, cache = read(model, token_ids, {**changed, **constants}, compiled=True)
         return {name: cache[name] for name in changed}, tf.reduce_sum(model.head.nll(hidden, labels))
 
     text, donated, tokens_bytes = _program(step, (batch_size, config.tgt_len), changed, cache)

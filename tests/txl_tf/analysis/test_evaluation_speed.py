@@ -33,12 +33,12 @@ def test_measures(monkeypatch):
     assert speed.vanilla_flops < speed.cached_flops * 10
 
 
-def test_the_cache_saves_the_memorys_projections():
+def test_the_window_counts_the_head_once():
     config = tiny_model().config
-    heads = config.n_head * config.d_head
-    new = module._cached_flops(config, 50, 4) - module._cached_flops(config, 49, 4)
-    assert new == config.n_layer * 3 * 2 * 4 * heads  # one more slot: nothing but scores and values
     assert module._vanilla_flops(config, 1) == pytest.approx(sum(module.forward_flops(config, 1, 1, 0).values()))
+    one, two = (module._vanilla_flops(config, length) for length in (8, 9))
+    head = module.forward_flops(config, 1, 1, 0)["head"]
+    assert two - one < sum(module.forward_flops(config, 1, 9, 0).values()) - sum(module.forward_flops(config, 1, 8, 0).values()) - head / 2
 
 
 def test_command_prints_a_table_and_plots(tmp_path):

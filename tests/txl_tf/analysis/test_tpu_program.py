@@ -41,7 +41,7 @@ def test_tokens_and_memory_come_first(training, evaluation):
     arguments, results = signature(evaluation.text)
     rings = 4 * ["tensor<3x3x15x5xf32>"]  # keys and values of two layers
     assert arguments[:6] == ["tensor<3x5xi32>", "tensor<3x5xi32>", *rings]
-    assert arguments[6:10] == ["tensor<3xi32>", "tensor<i32>", "tensor<i32>", "tensor<1x3x15x5xf32>"]
+    assert arguments[6:10] == ["tensor<3xi32>", "tensor<i32>", "tensor<i32>", "tensor<1x3x16x5xf32>"]
     assert results == [*rings, "tensor<3xi32>", "tensor<i32>", "tensor<f32>"]
 
 
