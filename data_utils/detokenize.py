@@ -5,7 +5,7 @@ import re
 _LINE_ENDS = {"\n", "<eos>"}
 _CLOSING = set(". , ; : ! ? ) ] } % ° ′ ″ … ...".split())  # written without a blank before
 _OPENING = {  # word: what the next one must begin with to be written without a blank between
-    "(": "", "[": "", "{": "", "#": r"\d", "$": r"[\d.<N]", "£": r"[\d.<N]", "€": r"[\d.<N]", "¥": r"[\d.<N]", "°": r"\d|[CFNESW]$", "=": "=$"}
+    "(": "", "[": "", "{": "", "#": r"\d", "°": r"\d|[CFNESW]$", "=": "=$", **dict.fromkeys("$£€¥", r"[\d.<N]")}
 _NEVER = r"(?!)"
 _JOINT = re.compile(r"@([^\w\s@])@")  # a sign within a word or number
 _CONTRACTION = re.compile(r"n't|'(s|m|d|t|re|ve|ll)", re.IGNORECASE)

@@ -231,7 +231,8 @@ def test_bytes_are_detokenized_if_asked_for(command):
 
 def test_beam_search(objects, command, word_model, word_folder):
     prompts, ids = ["the fox", "fox did n't ,"], [WORDS.encode("the fox"), WORDS.encode("fox did n't ,")]
-    settings = {"prompt": prompts, "model_dir": str(word_folder), "seed": None, "num_beams": 3, "stop_token": "<eos>", "length_penalty": 0.5}
+    settings = {"prompt": prompts, "model_dir": str(word_folder), "seed": None, "num_beams": 3, "stop_token": "<eos>",
+                "length_penalty": 0.5}
     wanted = beam_search(word_model, ids, 12, 3, length_penalty=0.5, stop_tokens=[0])
     found = objects(**settings)
     assert [one["prompt"] for one in found] == ["the fox"] * 3 + ["fox did n't ,"] * 3
@@ -250,8 +251,10 @@ def test_beam_search(objects, command, word_model, word_folder):
     ({}, "prompt=None, prompt_file=None"), ({"prompt": "a", "prompt_file": "b"}, "prompt=['a'], prompt_file=b"),
     ({"prompt": ""}, "prompt=[''], prompt_file=None"), ({"prompt": ["a", ""]}, "prompt=['a', ''], prompt_file=None"),
     ({"prompt": "a", "num_samples": 0}, "num_samples=0"), ({"prompt": "a", "num_beams": -1}, "num_beams=-1"),
-    ({"prompt": "a", "num_beams": 2}, "num_beams=2, seed=3"), ({"prompt": "a", "num_beams": 2, "temperature": 0.0}, "num_beams=2, temperature=0.0"),
-    ({"prompt": "a", "num_beams": 2, "top_k": 0}, "num_beams=2, top_k=0"), ({"prompt": "a", "num_beams": 2, "top_p": 0.5}, "num_beams=2, top_p=0.5"),
+    ({"prompt": "a", "num_beams": 2}, "num_beams=2, seed=3"),
+    ({"prompt": "a", "num_beams": 2, "temperature": 0.0}, "num_beams=2, temperature=0.0"),
+    ({"prompt": "a", "num_beams": 2, "top_k": 0}, "num_beams=2, top_k=0"),
+    ({"prompt": "a", "num_beams": 2, "top_p": 0.5}, "num_beams=2, top_p=0.5"),
     ({"prompt": "a", "num_beams": 2, "seed": None, "num_samples": 1}, "num_beams=2, num_samples=1"),
     ({"prompt": "a", "num_beams": 2, "seed": None, "stop": "b"}, "num_beams=2, stop=['b']"),
     ({"prompt": "a", "num_beams": 2, "repetition_penalty": 1.0}, "num_beams=2, repetition_penalty=1.0"),
@@ -266,7 +269,8 @@ def test_what_is_refused_before_a_model_is_looked_for(refusal, settings, receive
 @pytest.mark.parametrize("settings, received", [
     ({"max_new_tokens": 0}, "max_new_tokens=0"), ({"top_k": -1}, "top_k=-1"), ({"temperature": -1.0}, "temperature=-1.0"),
     ({"temperature": float("nan")}, "temperature=nan"), ({"mem_len": -1}, "mem_len=-1"), ({"top_p": 1.5}, "top_p=1.5"),
-    ({"repetition_penalty": 0.0}, "repetition_penalty=0.0"), ({"stop_token": "ab"}, "stop_token='ab'"), ({"stop_token": "é"}, "stop_token='é'"),
+    ({"repetition_penalty": 0.0}, "repetition_penalty=0.0"),
+    ({"stop_token": "ab"}, "stop_token='ab'"), ({"stop_token": "é"}, "stop_token='é'"),
 ], ids=str)
 def test_bad_input(refusal, settings, received):
     assert refusal(prompt="a", **settings).endswith(f"Received: {received}")
