@@ -3,6 +3,7 @@
 import re
 
 _CONTEXT = 8  # tokens of the prompt that tell how the first new one is joined to them
+_UNSURE = 3  # U+FFFD at the end that may stand for the first bytes of a character
 
 
 class TextStream:
@@ -50,9 +51,10 @@ class TextStream:
 
     def _new_characters(self):
         text = self._decode(self._ids)
-        settled = len(text) - text.endswith("\ufffd")  # it may stand for the first bytes of a character
+        unsure = min(len(text) - len(text.rstrip("\ufffd")), _UNSURE)
+        settled = len(text) - unsure
         new, self._decoded = text[self._decoded:settled], max(settled, self._decoded)
-        if settled == len(text) > 0:
+        if text and not unsure:
             self._ids = self._ids[-1:]
             self._decoded = len(self._decode(self._ids))
         return new

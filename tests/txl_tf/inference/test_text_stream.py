@@ -3,8 +3,9 @@
 import random
 
 import pytest
+from testing.optional_package import needed
 
-from data_utils import ByteVocabulary, CharVocabulary, WordVocabulary
+from data_utils import ByteVocabulary, CharVocabulary, SubwordVocabulary, WordVocabulary
 from data_utils.detokenize import detokenize
 from txl_tf.inference.text_stream import TextStream
 
@@ -21,8 +22,8 @@ def shown(stream, tokens):
 
 @pytest.mark.parametrize("ids, parts", [
     (b"a\xc3\xa9z", ["a", "", "é", "z", ""]), (b"a\xc3", ["a", "", "\ufffd"]), (b"", [""]),
-    ("€😀".encode(), ["", "", "€", "", "", "", "😀", ""]), (b"\xff\xff\xffa", ["", "\ufffd", "\ufffd", "\ufffda", ""]),
-    (b"\xff\xff\xe2\x82\xac", ["", "\ufffd", "\ufffd", "", "€", ""]),
+    ("€😀".encode(), ["", "", "€", "", "", "", "😀", ""]), (b"\xff\xff\xff\xffa", ["", "", "", "\ufffd", "\ufffd\ufffd\ufffda", ""]),
+    (b"\xff\xff\xe2\x82\xac", ["", "", "", "", "\ufffd\ufffd€", ""]),
 ])
 def test_a_character_is_shown_when_its_last_byte_has_come(ids, parts):
     assert shown(TextStream(BYTES.decode, b"prompt\xc3\xa9"), ids) == parts
@@ -37,7 +38,18 @@ def test_any_bytes_end_as_they_are_decoded_at_once():
 
 def test_an_unknown_character_that_is_shown_as_u_fffd():
     vocabulary = CharVocabulary("a\ufffd", unknown="\ufffd")
-    assert shown(TextStream(vocabulary.decode, [1]), [1, 1, 0, 1]) == ["", "\ufffd", "\ufffda", "", "\ufffd"]
+    assert shown(TextStream(vocabulary.decode, [1]), [1, 1, 0, 1]) == ["", "", "\ufffd\ufffda", "", "\ufffd"]
+
+
+def test_subwords():
+    needed("sentencepiece")
+    text = "an apple\n  and a pear, "
+    vocabulary = SubwordVocabulary.trained([text.encode() * 20])
+    ids = vocabulary.encode(f"{text}€ 😀é {text}").tolist()
+    for prompt in (1, 3, len(ids) - 1):
+        parts = shown(TextStream(vocabulary.decode, ids[:prompt]), ids[prompt:])
+        assert vocabulary.decode(ids[:prompt]) + "".join(parts) == vocabulary.decode(ids)
+        assert "\ufffd" not in "".join(parts)
 
 
 def test_words_stay_apart():
