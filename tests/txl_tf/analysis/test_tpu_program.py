@@ -60,7 +60,7 @@ def test_what_is_counted_in_bytes(training, evaluation):
     small = training.state_bytes - 3 * weights - memory  # counters and random states
     assert 0 <= small < 500
     assert training.moved_bytes == 2 * training.state_bytes + tokens
-    rings, positions = 4 * ROWS * 3 * 15 * 5 * 4, 2 * 3 * 15 * 5 * 4
+    rings, positions = 4 * ROWS * 3 * 15 * 5 * 4, 2 * 3 * 16 * 5 * 4
     assert 0 <= evaluation.state_bytes - weights - rings - positions < 500
     assert evaluation.moved_bytes == evaluation.state_bytes + rings // 3 + 2 * 4 * ROWS * 5  # a third is written anew
 
