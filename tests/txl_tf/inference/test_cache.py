@@ -39,7 +39,7 @@ def cached_nll(model, ids, lengths, mem_len, by_head=False):
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_ten_segments_equal_the_plain_path(settings):
     model, ids = tiny_model(**settings), tiny_tokens(2, 41)
-    for mem_len, length in ((0, 1), (0, 4), (3, 1), (3, 4), (8, 4), (9, 4), (2, 4)):
+    for mem_len, length in ((0, 4), (3, 1), (2, 4), (9, 4)):
         lengths = (length,) * 10
         np.testing.assert_allclose(cached_nll(model, ids, lengths, mem_len), plain_nll(model, ids, lengths, mem_len), atol=3e-5)
 

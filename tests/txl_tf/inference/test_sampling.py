@@ -86,19 +86,17 @@ def plainly(model, prompt, count, mem_len):
 
 
 @pytest.mark.parametrize("settings", [
-    {}, {"same_length": True}, {"clamp_len": 3}, {"memory_start": "zeros"}, {"memory_start": "zeros", "same_length": True, "clamp_len": 2},
-    {"cutoffs": (3, 7), "div_val": 2, "d_embed": 8},
+    {}, {"clamp_len": 3}, {"memory_start": "zeros", "same_length": True, "clamp_len": 2}, {"cutoffs": (3, 7), "div_val": 2, "d_embed": 8},
 ])
 def test_greedy_text_is_that_of_the_plain_path(settings):
     model = tiny_model(tgt_len=4, mem_len=6, **settings)
-    for prompt in (PROMPT[0, :1], PROMPT[0, :4], PROMPT[1]):
-        for mem_len in (None, 0, 1, 9):
-            expected = plainly(model, prompt, 25, 6 if mem_len is None else mem_len)
-            np.testing.assert_array_equal(generate(model, prompt, 25, top_k=1, mem_len=mem_len), expected)
+    for prompt, mem_len in ((PROMPT[0, :1], None), (PROMPT[1], None), (PROMPT[1], 0), (PROMPT[0, :4], 9)):
+        expected = plainly(model, prompt, 25, 6 if mem_len is None else mem_len)
+        np.testing.assert_array_equal(generate(model, prompt, 25, top_k=1, mem_len=mem_len), expected)
 
 
 @pytest.mark.parametrize("memory_start", ["empty", "zeros"])
-@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_k": 5, "seed": 8}, {"seed": 8, "repetition_penalty": 1.5, "top_p": 0.8}])
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"seed": 8, "repetition_penalty": 1.5, "top_p": 0.8}])
 def test_prompts_of_many_lengths_give_what_each_gives_alone(memory_start, settings):
     model = tiny_model(tgt_len=7, mem_len=6, memory_start=memory_start)
     prompts = [tiny_tokens(1, length, seed=length)[0] for length in (1, 5, 17)]
