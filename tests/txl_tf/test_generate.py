@@ -17,7 +17,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.inference.beam_search import beam_search
 from txl_tf.inference.sampling import generate
 from txl_tf.language_model import TransformerXLLM
-from txl_tf.model_folder import load_model, save_model
+from txl_tf.model_folder import load_model_and_vocabulary, save_model
 
 WORDS = WordVocabulary(["<eos>", "<unk>", "the", "fox", "'s", "did", "n't", "@-@", "(", ")", ",", "="], unknown="<unk>")
 
@@ -67,14 +67,14 @@ def defined():
 
 @pytest.fixture(scope="module")
 def loaded():
-    """load_model, which traces what a model does once for all tests."""
-    return functools.cache(load_model)
+    """load_model_and_vocabulary, which makes a model, and traces what it does, once for all tests."""
+    return functools.cache(load_model_and_vocabulary)
 
 
 @pytest.fixture
 def command(folder, defined, loaded, monkeypatch, capsys):
     """A function that runs the command with flags and returns what it printed; what went to stderr is its `error`."""
-    monkeypatch.setattr(txl_tf.generate, "load_model", loaded)
+    monkeypatch.setattr(txl_tf.generate, "load_model_and_vocabulary", loaded)
 
     def run(*stray, **settings):
         settings = {"model_dir": str(folder), "max_new_tokens": 12, "seed": 3, **settings}

@@ -16,6 +16,7 @@ from absl import app, flags, logging
 from txl_tf.analysis.flops import cached_flops, forward_flops
 from txl_tf.flags import check_no_arguments, define_flags, read_configs
 from txl_tf.inference.evaluation import evaluate
+from txl_tf.inference.per_model import per_model
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.presets import fit_to_vocabulary
 
@@ -67,7 +68,7 @@ def evaluation_speed(model, attention_length, tgt_len=128, repeats=3):
                  cached_flops(model.config, 1, tgt_len, attention_length) / tgt_len / cached)
 
 
-@tf.function(reduce_retracing=True)
+@per_model(reduce_retracing=True)
 def _last_token(model, token_ids):
     """Returns the log-probabilities after the last of token_ids (B, T), all computed anew."""
     hidden, _ = model.backbone((token_ids, model.initial_memory(token_ids.shape[0], mem_len=0)))

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.inference.cache import read
+from txl_tf.inference.per_model import per_model
 from txl_tf.inference.sampling import (
     check_length, check_prompts, check_stop_tokens, is_one_prompt, memory_length, prompt_rows, read_prompts)
 
@@ -104,12 +105,12 @@ def _run(model, rows, searches, num_beams, size, mem_len):
                 places[row] = [row * num_beams + beam for beam in search.extend(log_probs[row], ids[row])]
 
 
-@tf.function(reduce_retracing=True)
+@per_model(reduce_retracing=True)
 def _candidates(model, hidden, size):
     return tuple(best[:, 0] for best in model.head.top_k(hidden, size))
 
 
-@tf.function(reduce_retracing=True)
+@per_model(reduce_retracing=True)
 def _step(model, cache, sources, tokens, size):
     """Returns the candidates (rows, size) after tokens, each read with the memory of the row that it comes from, and the cache."""
     layers = tuple({name: tf.gather(ring, sources) for name, ring in layer.items()} for layer in cache["layers"])

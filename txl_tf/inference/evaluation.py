@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from txl_tf.distribution import is_on_cpu
 from txl_tf.inference.cache import initial_cache, read, refitted
+from txl_tf.inference.per_model import per_model
 from txl_tf.language_model import TransformerXLLM
 
 _LARGE = 2 ** 18  # scores of a head, 1 MiB, beyond which a processor's cache is better off with one head after the other
@@ -47,12 +48,12 @@ def evaluate(model, segments, mem_len=None, max_segments=None):
     cache, total, count, length = None, 0.0, 0, None
     for (rows, new_length), pairs in _calls(strategy, itertools.islice(segments, max_segments)):
         if cache is None:
-            cache = _initial_cache(strategy, model, rows, mem_len, new_length)
+            cache = _initial_cache(model, strategy, rows, mem_len, new_length)
         elif new_length != length:
-            cache = _refitted(strategy, model, cache, mem_len, new_length)
+            cache = _refitted(model, strategy, cache, mem_len, new_length)
         length = new_length
         by_head = length > 1 and length * (mem_len + length) >= _LARGE and is_on_cpu()
-        nll, cache = _summed_nll(strategy, model, pairs, cache, by_head)
+        nll, cache = _summed_nll(model, strategy, pairs, cache, by_head)
         total += float(strategy.reduce(tf.distribute.ReduceOp.SUM, nll, axis=None))
         count += strategy.num_replicas_in_sync * rows * length * len(pairs)
     if not count:
@@ -67,18 +68,18 @@ def _calls(strategy, segments):
             yield from ((shape, part) for part in ([pairs] if len(pairs) == _AT_ONCE else [(pair,) for pair in pairs]))
 
 
-@tf.function
-def _initial_cache(strategy, model, rows, mem_len, length):
+@per_model
+def _initial_cache(model, strategy, rows, mem_len, length):
     return strategy.run(initial_cache, args=(model, rows, mem_len, length))
 
 
-@tf.function
-def _refitted(strategy, model, cache, mem_len, length):
+@per_model
+def _refitted(model, strategy, cache, mem_len, length):
     return strategy.run(refitted, args=(model, cache, mem_len, length))
 
 
-@tf.function(reduce_retracing=True)
-def _summed_nll(strategy, model, pairs, cache, by_head):
+@per_model(reduce_retracing=True)
+def _summed_nll(model, strategy, pairs, cache, by_head):
     compiled = isinstance(strategy, tf.distribute.TPUStrategy)
 
     def summed(pairs, cache):

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.inference.cache import initial_cache, read, refitted
+from txl_tf.inference.per_model import per_model
 
 ENDED = -1  # stands for the tokens of a row after its end
 _MOST_AT_ONCE = 32  # tokens that one call samples; within a call the cache is written in place
@@ -97,8 +98,8 @@ def read_prompts(model, rows, mem_len):
     return hidden[:, -1:], _refitted(model, cache, mem_len, 1)
 
 
-_initial_cache, _refitted = tf.function(initial_cache), tf.function(refitted)
-_read = tf.function(read, reduce_retracing=True)
+_initial_cache, _refitted = per_model(initial_cache), per_model(refitted)
+_read = per_model(read, reduce_retracing=True)
 
 
 def _sampled(model, rows, max_new_tokens, size, settings, mem_len):
@@ -116,12 +117,12 @@ def _sampled(model, rows, max_new_tokens, size, settings, mem_len):
         yield from tokens.numpy()
 
 
-@tf.function(reduce_retracing=True)
+@per_model(reduce_retracing=True)
 def _first(model, hidden, state, settings, size):
     return _next_token(model, hidden, state, settings, size)
 
 
-@tf.function(reduce_retracing=True)
+@per_model(reduce_retracing=True)
 def _more(model, token, cache, state, settings, size, count):
     """Returns (tokens (count, B), the last of them, cache and state after)."""
     tokens = tf.TensorArray(tf.int32, count, element_shape=token.shape)

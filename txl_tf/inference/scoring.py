@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.inference.cache import initial_cache, read
+from txl_tf.inference.per_model import per_model
 
 _AT_ONCE = 64  # segments that one call scores; within a call the cache is written in place
 
@@ -84,7 +85,7 @@ def _batch_scores(model, documents, mem_len, tgt_len):
     return [row[:max(len(document) - 1, 0)].copy() for row, document in zip(scores, documents, strict=True)]
 
 
-@tf.function(reduce_retracing=True)
+@per_model(reduce_retracing=True)
 def _nll(model, token_ids, labels, cache):
     """Returns the negative log-likelihoods of K segments (K, B, T), read one after the other, and the cache after them."""
     nll = tf.TensorArray(tf.float32, tf.shape(token_ids)[0])
