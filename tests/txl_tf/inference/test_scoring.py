@@ -90,12 +90,13 @@ def test_low_precision_scores_too():
     np.testing.assert_allclose(found, score(tiny_model(), DOCUMENTS[3:4])[0], atol=0.3)
 
 
-def test_few_programs_serve_many_lengths():
-    model = tiny_model(tgt_len=16)
-    before = scoring._nll.experimental_get_tracing_count()
+def test_few_programs_serve_many_lengths(monkeypatch):
+    model, traced = tiny_model(tgt_len=16), []
+    read = scoring.read
+    monkeypatch.setattr(scoring, "read", lambda *arguments: traced.append(1) or read(*arguments))
     for length in range(2, 60):
         score(model, [tiny_tokens(1, length)[0]])
-    assert scoring._nll.experimental_get_tracing_count() - before <= 4
+    assert 1 <= len(traced) <= 8  # autograph may call a loop's body twice for a program
 
 
 @pytest.mark.parametrize("name, value, received", [
