@@ -43,7 +43,7 @@ def _prompts(prompts, prompt_file):
                          f"prompt={prompts}, prompt_file={prompt_file}")
     if prompt_file is not None:
         try:
-            with open(prompt_file, encoding="utf-8") as file:
+            with open(prompt_file, encoding="utf-8", newline="") as file:
                 prompts = [file.read()]
         except (OSError, ValueError) as error:
             raise ValueError(f"prompt_file must be a UTF-8 file that can be read ({error}). Received: prompt_file={prompt_file}") from error

@@ -119,7 +119,7 @@ def _bytes_of_first(document, vocabulary):
 
 def _rated(counts):
     """Returns the counts and the rates that are compared; None where there is nothing to divide by."""
-    nats = {name: -counts["log_prob"] / counts[name] if counts[name] else None for name in ("tokens", "characters", "bytes")}
+    nats = {name: (0.0 - counts["log_prob"]) / counts[name] if counts[name] else None for name in ("tokens", "characters", "bytes")}
     rates = {"nll": ("tokens", float), "perplexity": ("tokens", perplexity), "bits_per_token": ("tokens", bits_per_character),
              "bits_per_character": ("characters", bits_per_character), "bits_per_byte": ("bytes", bits_per_character)}
     return {**counts, **{name: None if nats[per] is None else unit(nats[per]) for name, (per, unit) in rates.items()}}

@@ -1,6 +1,7 @@
 """Speed of evaluation with memory beside a model without (Dai et al. 2019, Table 9): `python -m txl_tf.analysis.evaluation_speed`."""
 
 import dataclasses
+import importlib.util
 import os
 import statistics
 import sys
@@ -14,7 +15,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from txl_tf.analysis.flops import cached_flops, forward_flops
-from txl_tf.flags import check_no_arguments, define_flags, read_configs
+from txl_tf.flags import check_no_arguments, define_flags, integers, read_configs
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.inference.per_model import per_model
 from txl_tf.language_model import TransformerXLLM
@@ -86,26 +87,27 @@ def _vanilla_flops(config, length):
     return sum(flops.values()) - flops["head"] * (1 - 1 / length)
 
 
-def table(speeds):
-    """Returns the measurements as a table in Markdown."""
-    lines = ["| attention length | vanilla, s a token | with memory, ms a token | ratio | vanilla, GFLOP/s | with memory, GFLOP/s |",
-             "|---|---|---|---|---|---|"]
-    return "\n".join(lines + [
-        f"| {s.attention_length:,} | {s.vanilla:.3f} | {s.cached * 1e3:.3f} | {s.ratio:,.0f} | {s.vanilla_flops / 1e9:.0f} | "
-        f"{s.cached_flops / 1e9:.0f} |" for s in speeds])
+def table_head():
+    """Returns the first two lines of a table of measurements in Markdown."""
+    return ("| attention length | vanilla, s a token | with memory, ms a token | ratio | vanilla, GFLOP/s | with memory, GFLOP/s |\n"
+            "|---|---|---|---|---|---|")
+
+
+def table_row(speed):
+    """Returns the line of a measurement."""
+    return (f"| {speed.attention_length:,} | {speed.vanilla:.3f} | {speed.cached * 1e3:.3f} | {speed.ratio:,.0f} | "
+            f"{speed.vanilla_flops / 1e9:.0f} | {speed.cached_flops / 1e9:.0f} |")
 
 
 def plot(speeds, path):
     """Writes a picture of the ratios over the attention lengths, beside their arithmetic bound, the attention length itself.
 
     Raises:
-        ValueError: if matplotlib is not installed.
+        ImportError: if matplotlib is not installed.
         OSError: if the file can't be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError(f"plot_file needs matplotlib: pip install 'txl-tf[plots]'. Received: plot_file={path}") from error
+    from matplotlib.figure import Figure
+
     axes = (figure := Figure(figsize=(6, 4))).add_subplot()
     lengths = [speed.attention_length for speed in speeds]
     axes.plot(lengths, [speed.ratio for speed in speeds], "o-", label="measured")
@@ -120,23 +122,31 @@ def main(argv):
     settings, speeds = flags.FLAGS, []
     try:
         check_no_arguments(argv)
-        lengths = [_length(text) for text in settings.attention_length]
+        lengths = integers("attention_length", settings.attention_length)
+        if not lengths or min(lengths) < 1:
+            raise ValueError(f"attention_length must be integers of at least 1, separated by commas. Received: attention_length={lengths}")
+        if settings.plot_file:
+            _check_plot(settings.plot_file)
         model_config, train_config, _ = read_configs()
         config = dataclasses.replace(fit_to_vocabulary(model_config, settings.n_token), dropout=0.0, dropatt=0.0)
         model = TransformerXLLM(config, dtype=train_config.precision)
         for length in lengths:
             speeds.append(evaluation_speed(model, length, settings.tgt_len))
-        print(table(speeds))
+            print(*[table_head()] * (len(speeds) == 1), table_row(speeds[-1]), sep="\n", flush=True)
         if settings.plot_file:
             plot(speeds, settings.plot_file)
     except (ValueError, OSError) as error:
         sys.exit(f"txl_tf.analysis.evaluation_speed: {error}")
+    except KeyboardInterrupt:
+        sys.exit("txl_tf.analysis.evaluation_speed: interrupted")
 
 
-def _length(text):
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"attention_length must be integers of at least 1, separated by commas. Received: attention_length={text}")
-    return int(text)
+def _check_plot(path):
+    """Raises ValueError unless a picture can be made and written."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(f"plot_file needs matplotlib: pip install 'txl-tf[plots]'. Received: plot_file={path}")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise ValueError(f"plot_file must lie in a folder that is there. Received: plot_file={path}")
 
 
 if __name__ == "__main__":

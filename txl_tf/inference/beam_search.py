@@ -38,8 +38,8 @@ def beam_search(model, prompt_ids, max_new_tokens, num_beams=4, length_penalty=1
     check_stop_tokens(stop_tokens, model.config.n_token)
     for name, value, least in (("max_new_tokens", max_new_tokens, 1), ("num_beams", num_beams, 1), ("mem_len", mem_len or 0, 0)):
         check_length(name, value, least)
-    if not isinstance(length_penalty, numbers.Real) or not np.isfinite(length_penalty):
-        raise ValueError(f"length_penalty must be a number. Received: length_penalty={length_penalty}")
+    if not isinstance(length_penalty, numbers.Real) or not abs(length_penalty) <= 20:
+        raise ValueError(f"length_penalty must be a number from -20 to 20. Received: length_penalty={length_penalty}")
     searches = [_Search(row, max_new_tokens, num_beams, length_penalty, frozenset(stop_tokens)) for row in rows]
     _run(model, rows, searches, num_beams, min(num_beams + len(searches[0].stop_tokens), model.config.n_token),
          memory_length(model, mem_len))

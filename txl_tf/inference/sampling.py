@@ -210,7 +210,7 @@ def _check(max_new_tokens, top_k, temperature, seed, mem_len, top_p, repetition_
         check_length(name, value, least)
     if not temperature >= 0:
         raise ValueError(f"temperature must be at least 0. Received: temperature={temperature}")
-    for name, value, most in (("top_p", top_p, 1), ("repetition_penalty", repetition_penalty, float("inf"))):
+    for name, value, most in (("top_p", top_p, 1), ("repetition_penalty", repetition_penalty, 1e30)):
         if not 0 < value <= most:
-            raise ValueError(f"{name} must be above 0{' and at most 1' if most == 1 else ''}. Received: {name}={value}")
+            raise ValueError(f"{name} must be above 0 and at most {most}. Received: {name}={value}")
     check_stop_tokens(stop_tokens, n_token)

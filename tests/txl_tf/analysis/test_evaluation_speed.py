@@ -52,6 +52,7 @@ def test_command_prints_a_table_and_plots(tmp_path):
 
 @pytest.mark.parametrize("argument, sentence", [
     ("--attention_length=0", "attention_length must be integers of at least 1"), ("--attention_length=a", "attention_length must be"),
+    ("--attention_length=", "attention_length must be integers of at least 1"), ("--plot_file=/nowhere/speed.png", "plot_file "),
     ("--tgt_len=0", "tgt_len must be"), ("stray", "must be flags"), ("--d_model=0", "d_model must be"),
 ])
 def test_refusals(argument, sentence):

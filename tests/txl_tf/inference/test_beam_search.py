@@ -80,7 +80,7 @@ def test_several_prompts_give_what_each_gives_alone():
 
 @pytest.mark.parametrize("name, value", [
     ("prompt_ids", []), ("prompt_ids", [N_TOKEN]), ("max_new_tokens", 0), ("max_new_tokens", 1.5), ("num_beams", 0), ("num_beams", "3"),
-    ("length_penalty", float("nan")), ("length_penalty", "1"), ("mem_len", -1), ("stop_tokens", [-1]),
+    ("length_penalty", float("nan")), ("length_penalty", 400), ("length_penalty", "1"), ("mem_len", -1), ("stop_tokens", [-1]),
 ])
 def test_bad_arguments_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=f"{name} must .* Received: "):

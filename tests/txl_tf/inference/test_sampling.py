@@ -222,7 +222,7 @@ def test_low_precision_samples_too(dtype):
     ("prompt_ids", [0.5]), ("prompt_ids", [[[1]]]), ("prompt_ids", [N_TOKEN]), ("prompt_ids", [0, -1]),
     ("max_new_tokens", 0), ("max_new_tokens", -1), ("top_k", -1),
     ("temperature", -0.1), ("temperature", float("nan")), ("mem_len", -1),
-    ("top_p", 0), ("top_p", 1.1), ("top_p", float("nan")), ("repetition_penalty", 0), ("repetition_penalty", -1),
+    ("top_p", 0), ("top_p", 1.1), ("top_p", float("nan")), ("repetition_penalty", 0), ("repetition_penalty", float("inf")), ("repetition_penalty", -1),
     ("stop_tokens", [N_TOKEN]), ("stop_tokens", ["a"]),
     ("max_new_tokens", 2.5), ("top_k", 2.5), ("mem_len", 2.5), ("seed", 1.5), ("seed", 2 ** 63), ("seed", "1"),
 ])
