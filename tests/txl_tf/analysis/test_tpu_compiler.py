@@ -48,7 +48,7 @@ def test_the_steps_of_a_model(compiler, topology):
     training = TrainConfig(precision="mixed_bfloat16", eval_tgt_len=5, eval_mem_len=9)
     for program in (train_program(config, training, 2), evaluation_program(config, training, 2)):
         placed, whole = (compiler(program.text, program.donated, topology, machine_code) for machine_code in (False, True))
-        assert placed["code"] is None and whole["code"] > 0
+        assert whole["code"] > 0  # a small program may be done before its placement is seen, so placed["code"] is None or not
         assert placed["needed"] == pytest.approx(whole["needed"], rel=0.03)  # reported before the code, counted after it
         assert placed["needed"] > program.state_bytes
 
