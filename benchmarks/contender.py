@@ -1,5 +1,6 @@
 """Processes that do work when it is their turn, so that all of a comparison see the same machine."""
 
+import argparse
 import json
 import os
 import statistics
@@ -64,3 +65,27 @@ def medians(contenders, rounds, steps):
     for contender in contenders.values():
         contender.end()
     return {name: statistics.median(contender.seconds) for name, contender in contenders.items()}
+
+
+def parsed(description):
+    """Returns the arguments of a benchmark whose contenders wait for their turn."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", help="python of an environment with transformers 4.35.2, torch, tf-keras")
+    parser.add_argument("--quick", action="store_true", help="a small model and few steps")
+    parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def product(*_):
+    """Returns a function that multiplies two square matrices of 2,048 rows in float32."""
+    import tensorflow as tf
+
+    a = tf.random.normal((2048, 2048))
+    multiply = tf.function(lambda: tf.reduce_sum(tf.matmul(a, a)))
+
+    def run(steps):
+        for _ in range(steps):
+            result = multiply()
+        return float(result)
+
+    return run

@@ -10,8 +10,6 @@ div_val 2, which makes it a little smaller. Then the moving window of the paper'
 and memory of a token late in a long text. Each contender is a process that waits for its turn; times are medians of turns taken one after the other.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -19,7 +17,7 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from benchmarks.contender import Contender, medians, serve
+from benchmarks.contender import Contender, medians, parsed, product, serve
 
 LENGTH = 128
 SIZES = dict(n_layer=2, d_model=1024, d_embed=1024, n_head=16, d_head=64, d_inner=4096)
@@ -118,15 +116,6 @@ def tf_peer(sizes, mem_len, precision, length):
     return run
 
 
-def product(*_):
-    """Returns a function that multiplies two square matrices of 2,048 rows in float32."""
-    import tensorflow as tf
-
-    a = tf.random.normal((2048, 2048))
-    multiply = tf.function(lambda: tf.reduce_sum(tf.matmul(a, a)))
-    return lambda steps: [float(multiply()) for _ in range(steps)]
-
-
 def reading(count, *_):
     """Returns a function that reads so many float32 numbers."""
     import tensorflow as tf
@@ -201,11 +190,7 @@ def late(sizes, mem_len, late_tokens):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", help="python of an environment with transformers 4.35.2, torch, tf-keras")
-    parser.add_argument("--quick", action="store_true", help="a small model and few steps")
-    parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parsed(__doc__)
     if arguments.serve:
         return serve(CONTENDERS, *arguments.serve)
     sizes, memories = (QUICK, QUICK_MEMORIES) if arguments.quick else (SIZES, MEMORIES)

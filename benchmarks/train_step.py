@@ -9,15 +9,13 @@ div_val above 1, so it has a pair of its own with div_val 2. Each contender is a
 of turns taken one after the other, so that all see the same machine. Where there is a GPU, each uses it.
 """
 
-import argparse
-import json
 import os
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from benchmarks.contender import Contender, medians, serve
+from benchmarks.contender import Contender, medians, parsed, product, serve
 
 ROWS, LENGTH = 4, 128
 SIZES = dict(n_layer=4, d_model=512, d_embed=512, n_head=8, d_head=64, d_inner=2048, mem_len=LENGTH)
@@ -123,21 +121,6 @@ def tf_peer(sizes, precision, div_val, compiled):
     return run
 
 
-def product(*_):
-    """Returns a function that multiplies two square matrices of 2,048 rows in float32."""
-    import tensorflow as tf
-
-    a = tf.random.normal((2048, 2048))
-    multiply = tf.function(lambda: tf.reduce_sum(tf.matmul(a, a)))
-
-    def run(steps):
-        for _ in range(steps):
-            result = multiply()
-        return float(result)
-
-    return run
-
-
 def multiplications(sizes, div_val):
     """Returns the floating-point operations of a step: two a multiply-add, three times the forward pass."""
     tokens, keys, width = ROWS * LENGTH, LENGTH + sizes["mem_len"], sizes["d_model"]
@@ -185,11 +168,7 @@ def compare(sizes, peers, rounds, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", help="python of an environment with transformers 4.35.2, torch, tf-keras")
-    parser.add_argument("--quick", action="store_true", help="a small model and few steps")
-    parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parsed(__doc__)
     if arguments.serve:
         return serve(CONTENDERS, *arguments.serve)
     compare(QUICK if arguments.quick else SIZES, arguments.peers, 3 if arguments.quick else 7, 2 if arguments.quick else 5)

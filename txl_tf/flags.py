@@ -55,6 +55,12 @@ def check_no_arguments(argv):
         raise ValueError(f"Arguments must be flags. Received: {' '.join(argv[1:])}")
 
 
+def check_folder_of(name, path):
+    """Raises ValueError unless the folder of a file that is to be written is there; no path is no file."""
+    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise ValueError(f"{name} must lie in a folder that is there. Received: {name}={path}")
+
+
 def integers(name, texts):
     """Returns the tuple of integers that the parts of a list flag spell. Raises ValueError, with the name of the flag, if one is none."""
     for text in texts:

@@ -11,7 +11,7 @@ from absl import app, flags, logging
 from data_utils.atomic_files import write_json
 from data_utils.opening import open_corpus
 from txl_tf.config import SPLITS, TrainConfig
-from txl_tf.flags import check_no_arguments, integers
+from txl_tf.flags import check_folder_of, check_no_arguments, integers
 from txl_tf.inference.evaluation import evaluate, evaluation_model
 from txl_tf.inference.scoring import check_sizes
 from txl_tf.metrics import in_unit
@@ -66,7 +66,7 @@ def main(argv):
     try:
         check_no_arguments(argv)
         check_sizes(tgt_len=settings.tgt_len)
-        _check_json_file(settings.json_file)
+        check_folder_of("json_file", settings.json_file)
         mem_lens = integers("mem_len", settings.mem_len)
         model, corpus = _opened(settings)
         segments = corpus.dataset(settings.split, settings.tgt_len)
@@ -95,11 +95,6 @@ def _opened(settings):
         raise ValueError(f"data_dir must have the vocabulary of the model, of {vocabulary.n_token} symbols. Received: "
                          f"data_dir={settings.data_dir}, of {corpus.n_token} symbols")
     return evaluation_model(model, clamp_len=settings.clamp_len, same_length=settings.same_length), corpus
-
-
-def _check_json_file(path):
-    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise ValueError(f"json_file must lie in a folder that is there. Received: json_file={path}")
 
 
 def _printed(scores, tgt_len, same_length):

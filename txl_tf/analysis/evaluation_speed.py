@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from txl_tf.analysis.flops import cached_flops, forward_flops
-from txl_tf.flags import check_no_arguments, define_flags, integers, read_configs
+from txl_tf.flags import check_folder_of, check_no_arguments, define_flags, integers, read_configs
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.inference.per_model import per_model
 from txl_tf.language_model import TransformerXLLM
@@ -125,8 +125,9 @@ def main(argv):
         lengths = integers("attention_length", settings.attention_length)
         if not lengths or min(lengths) < 1:
             raise ValueError(f"attention_length must be integers of at least 1, separated by commas. Received: attention_length={lengths}")
-        if settings.plot_file:
-            _check_plot(settings.plot_file)
+        check_folder_of("plot_file", settings.plot_file)
+        if settings.plot_file and importlib.util.find_spec("matplotlib") is None:
+            raise ValueError(f"plot_file needs matplotlib: pip install 'txl-tf[plots]'. Received: plot_file={settings.plot_file}")
         model_config, train_config, _ = read_configs()
         config = dataclasses.replace(fit_to_vocabulary(model_config, settings.n_token), dropout=0.0, dropatt=0.0)
         model = TransformerXLLM(config, dtype=train_config.precision)
@@ -139,14 +140,6 @@ def main(argv):
         sys.exit(f"txl_tf.analysis.evaluation_speed: {error}")
     except KeyboardInterrupt:
         sys.exit("txl_tf.analysis.evaluation_speed: interrupted")
-
-
-def _check_plot(path):
-    """Raises ValueError unless a picture can be made and written."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(f"plot_file needs matplotlib: pip install 'txl-tf[plots]'. Received: plot_file={path}")
-    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise ValueError(f"plot_file must lie in a folder that is there. Received: plot_file={path}")
 
 
 if __name__ == "__main__":
