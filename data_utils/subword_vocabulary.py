@@ -12,8 +12,8 @@ from data_utils.vocabulary_base import VocabularyBase, utf8
 
 _SUBWORDS = 32_000  # where nothing is said, at most
 _LONGEST_LINE = 1 << 16  # bytes that are split at once; a longer line is cut before a blank
-_TOGETHER = 64  # parts of that length that are split in one call
-_TRAINED_TEXT = 24 << 20  # bytes of a text that are used at most; SentencePiece takes some 25 times as much memory
+_TOGETHER = 16  # parts of that length that are split in one call
+_TRAINED_TEXT = 16 << 20  # bytes of a text that are used at most; SentencePiece takes some 25 times as much memory
 _TRAINED_PART = 1 << 16  # bytes of the parts that are chosen from a longer text
 _TRAINED_LINE = 4096  # bytes; SentencePiece leaves longer lines out, so they are cut
 _BLANK_SIGN = "\u2581"  # stands for a blank within SentencePiece, so that text with this very character is no blank
@@ -77,7 +77,7 @@ class SubwordVocabulary(VocabularyBase):
     def trained(cls, blocks, size=None):
         """Returns the vocabulary of `size` pieces for a text, the bytes of which come in blocks.
 
-        None: 32,000, as in the Synthesizer paper, or as many as the text admits. At most 24 MiB of the text, spread over all of it, are used.
+        None: 32,000, as in the Synthesizer paper, or as many as the text admits. At most 16 MiB of the text, spread over all of it, are used.
 
         Raises:
             ValueError: the text is too small for so many pieces, or too varied for so few, or the package sentencepiece
