@@ -85,7 +85,8 @@ class Corpus(CorpusBase):
         parts = [[os.path.join(self.data_dir, stream["files"][number]["file"]) for number in hosts]
                  for stream in self._entry(split)["streams"]]
         rows = self.rows(split) // self.num_hosts * len(hosts)
-        return segment_dataset(parts, rows, self._entry(split)["dtype"], tgt_len, drop_remainder)
+        segments = segment_dataset(parts, rows, self._entry(split)["dtype"], tgt_len, drop_remainder)
+        return self._counted(segments, split, tgt_len, drop_remainder)
 
     def rows(self, split):
         """Returns B, the rows of a batch of the split, of all hosts together."""

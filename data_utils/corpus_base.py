@@ -1,6 +1,7 @@
 """What every corpus knows of its rows and segments."""
 
 import numpy as np
+import tensorflow as tf
 
 
 class CorpusBase:
@@ -23,6 +24,10 @@ class CorpusBase:
             segments, labels = _whole_segments(row, tgt_len)
             count += segments + (labels < row and not drop_remainder)
         return count
+
+    def _counted(self, dataset, *arguments):
+        """Returns a dataset that knows how many segments it has, for whoever shows progress; the arguments are those of `n_segments`."""
+        return dataset.apply(tf.data.experimental.assert_cardinality(self.n_segments(*arguments)))
 
     def _check_segments(self, split, tgt_len, drop_remainder):
         """Raises ValueError if there is no segment of such a length."""

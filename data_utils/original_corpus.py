@@ -71,7 +71,7 @@ class OriginalCorpus(CorpusBase):
         self._check_segments(split, tgt_len, drop_remainder)
         if host not in (None, 0):
             raise ValueError(f"Expected host 0, for records of the original code serve one host. Received: host={host}")
-        return self._part(split).dataset(tgt_len, drop_remainder)
+        return self._counted(self._part(split).dataset(tgt_len, drop_remainder), split, tgt_len, drop_remainder)
 
     def rows(self, split):
         """Returns B, the rows of a batch of the split."""

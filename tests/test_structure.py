@@ -15,11 +15,12 @@ TOP_LEVEL = {"setup.cfg", "README.md", "txl_tf", "data_utils", "train_tpu.py", "
 SCRIPTS = ("train_gpu", "train_tpu")
 LAYERS, PEERS, TOP = 1, 4, 6
 LEVELS = {  # a module imports its own level and those below; a new module gets its line here
-    "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "distribution": 0, "train_step": 1, "run_state": 1,
+    "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "distribution": 0, "replica_memory": 1,
+    "train_step": 1, "run_state": 1,
     "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "flags": 2, "progress": 1,
     "backbone": 2,
     "language_model": 3,
-    "segment_trainer": PEERS, "inference": PEERS, "saved_model": PEERS, "checkpoints": PEERS, "model_folder": PEERS,
+    "segment_trainer": PEERS, "sample_printer": 5, "inference": PEERS, "saved_model": PEERS, "checkpoints": PEERS, "model_folder": PEERS,
     "run_folder": 5, "warm_start": 5, "training": 5,
     "analysis": TOP, "generate": TOP, "score": TOP, "export": TOP, "convert": TOP, "average_checkpoints": TOP, "tpu_check": TOP,
     "training_script": TOP,
@@ -27,7 +28,7 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
 ALLOWED_BELOW = {  # the few that must not see all that is below them
     "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
     "presets": {"config"}, "parameter_count": set(), "flags": {"config", "presets"}, "progress": {"metrics"}, "memory": set(), "metrics": set(),
-    "optimization": set(), "config": set(), "distribution": set(), "train_step": {"distribution", "optimization"},
+    "optimization": set(), "config": set(), "distribution": set(), "replica_memory": {"distribution"}, "train_step": {"distribution", "optimization", "replica_memory"},
     "run_state": {"distribution"},
 }
 DATA_READERS = {"model_folder", "analysis"}  # besides the command modules
@@ -37,7 +38,7 @@ SEVERAL_CLASSES = {"txl_tf/config.py": {"ModelConfig", "TrainConfig", "DataConfi
                    "data_utils/text_sources.py": {"TextFile", "MemoryText", "SymbolFile", "TfdsText"}}
 OTHER_CLASS_NAMES = {"txl_tf/language_model.py": "TransformerXLLM", "txl_tf/optimization.py": "WarmupCosine",
                      "txl_tf/checkpoints/tf1.py": "Entry", "txl_tf/heads/chunked_loss.py": "Span"}  # the last two: records
-UNREGISTERED = {"MultiHeadAttentionBase", "SoftmaxHead"}  # abstract: never instances, so never in a saved model
+UNREGISTERED = {"MultiHeadAttentionBase", "SoftmaxHead", "SamplePrinter", "_BeginsEpoch"}  # abstract, or callbacks: never in a saved model
 UNTESTED_NAMES = {"__init__.py"}
 
 

@@ -22,10 +22,10 @@ class TransformerXLBackbone(keras.Model):
 
     Call arguments:
         inputs: tensors (token_ids, memory): (B, T) int32, and {"hidden": (B, L, M, D), "length": (B,) int32}. M may differ from
-            config.mem_len.
+            config.mem_len. Or token_ids alone, for texts that begin with them.
 
     Returns:
-        (hidden, memory): (B, T, D), and the memory after the segment, through which no gradient flows.
+        (hidden, memory): (B, T, D), and the memory after the segment, through which no gradient flows. Of token_ids alone, hidden.
 
     Raises:
         ValueError: if config can't be built, in one sentence.
@@ -55,10 +55,22 @@ class TransformerXLBackbone(keras.Model):
         hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="hidden_dropout")(hidden)
         after = _NextMemory(dtype=policy, name="next_memory")(memory, layer_inputs)
         super().__init__(inputs=(token_ids, memory), outputs=(hidden, after), **kwargs)
+        self.input_spec = None  # token_ids alone will do, too
         self.dtype_policy = policy
         self.config = config
         self.token_embedding = embedding
         self.blocks = blocks
+
+    def call(self, inputs, training=None, mask=None):
+        if isinstance(inputs, (tuple, list)):
+            return super().call(inputs, training=training, mask=mask)
+        memory = self.initial_memory(tf.shape(inputs)[0], mem_len=None if self.config.memory_start == "zeros" else 0)
+        return super().call((inputs, memory), training=training, mask=mask)[0]
+
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        if isinstance(inputs, (tuple, list)):
+            return super().compute_output_spec(inputs, training=training, mask=mask)
+        return keras.KerasTensor((*inputs.shape, self.config.d_model), dtype=self.compute_dtype)
 
     def rematerialize(self, remat=True):
         """Sets whether the backward pass computes each layer's activations again instead of keeping them, when training."""

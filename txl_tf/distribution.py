@@ -148,6 +148,26 @@ def replica_variables(values):
                               aggregation=tf.VariableAggregation.NONE, name=f"memory_{name}") for name, value in values.items()}
 
 
+def sum_over_replicas(values):
+    """Returns the sum of a structure of tensors over all replicas; within strategy.run."""
+    context = tf.distribute.get_replica_context()
+    return values if context.num_replicas_in_sync == 1 else context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def compiled_on_each_replica(function):
+    """Returns a function compiled by XLA, for use within strategy.run: a program for each replica, which has variables of its own."""
+    programs = {}
+
+    def call(*arguments):
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        number = replica if isinstance(replica, int) else int(tf.get_static_value(replica))
+        if number not in programs:
+            programs[number] = tf.function(function, jit_compile=True, reduce_retracing=True)
+        return programs[number](*arguments)
+
+    return call
+
+
 def _read(strategy, variables):
     @tf.function
     def read():

@@ -41,13 +41,7 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("txl_tf")
 class _Adam(keras.optimizers.Adam):
-    """Adam for gradients that are summed over the replicas already, which Keras would otherwise do once more.
-
-    Each weight is updated by one kernel, which passes over the weight and its two moments once.
-    """
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars
+    """Adam that updates each weight by one kernel, which passes over the weight and its two moments once."""
 
     def update_step(self, gradient, variable, learning_rate):
         index, dtype = self._get_variable_index(variable), variable.dtype
@@ -70,7 +64,17 @@ def make_optimizer(train_config):
     """
     schedule = WarmupCosine(train_config.learning_rate, train_config.warmup_steps, train_config.train_steps,
                             train_config.min_lr_ratio)
-    return _Adam(schedule, beta_1=0.9, beta_2=0.999, epsilon=1e-8, name="adam")
+    return for_summed_gradients(_Adam(schedule, beta_1=0.9, beta_2=0.999, epsilon=1e-8, name="adam"))
+
+
+def for_summed_gradients(optimizer):
+    """Returns a Keras optimizer, changed to take gradients that are summed over the replicas already, so that it clips their sum.
+
+    By itself it would clip what each replica has, and sum afterwards.
+    """
+    summing = getattr(optimizer, "inner_optimizer", optimizer)
+    summing._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
+    return optimizer
 
 
 def clip_gradients(gradients, clip):

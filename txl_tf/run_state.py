@@ -7,7 +7,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.distribution import gathered, is_chief, scatter
+from txl_tf.distribution import is_chief
 
 _FOLDER, _NAME = "checkpoints", "step"
 _APART = 1_000_003  # between the random seeds of one replica and the next
@@ -46,11 +46,11 @@ class RunState:
     def memory_bytes(self):
         """Bytes of the memory of all rows, which every checkpoint holds if the memory is saved."""
         return self.strategy.num_replicas_in_sync * sum(
-            variable.dtype.size * int(np.prod(variable.shape)) for variable in self.train_step.memory.values())
+            variable.dtype.size * int(np.prod(variable.shape)) for variable in self.train_step.memory.variables.values())
 
     def save(self, step):
         """Writes a checkpoint; all hosts must call this together."""
-        memory = gathered(self.strategy, self.train_step.memory) if self.save_memory else {}
+        memory = self.train_step.memory.gathered() if self.save_memory else {}
         if is_chief(self.strategy):
             with tf.device("CPU:0"):
                 state = self._checkpoint(tf.Variable(step, dtype=tf.int64), memory)
@@ -130,9 +130,9 @@ class RunState:
         scaled = reader.has_tensor("scale/.ATTRIBUTES/VARIABLE_VALUE")  # not if an evaluation has another precision than the training
         self._checkpoint(tf.Variable(0, dtype=tf.int64), scaled=scaled).read(path).assert_existing_objects_matched()
         self.spread_seeds()
-        names = {name: f"memory_{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in self.train_step.memory}
+        names = {name: f"memory_{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in self.train_step.memory.variables}
         if self.save_memory and all(reader.has_tensor(stored) for stored in names.values()):
-            scatter(self.strategy, self.train_step.memory, {name: reader.get_tensor(stored) for name, stored in names.items()})
+            self.train_step.memory.scatter({name: reader.get_tensor(stored) for name, stored in names.items()})
 
     def _checkpoint(self, step, memory=None, scaled=True):
         return tf.train.Checkpoint(

@@ -1,9 +1,12 @@
 """One update of the weights, on one replica or on many."""
 
+import functools
+
 import tensorflow as tf
 
-from txl_tf.distribution import replica_variables
+from txl_tf.distribution import compiled_on_each_replica, sum_over_replicas
 from txl_tf.optimization import clip_gradients
+from txl_tf.replica_memory import ReplicaMemory
 
 _FIRST_SCALE, _STEPS_TO_GROW = 2.0 ** 15, 2_000  # of the loss in float16
 
@@ -71,7 +74,7 @@ class TrainStep:
         rows: rows of the batch on all replicas together.
 
     Attributes:
-        memory: name -> variable, of which every replica has its own.
+        memory: the ReplicaMemory of the rows.
         loss_scale: name -> variable of the loss scaling; {} where there is none.
 
     Raises:
@@ -88,15 +91,15 @@ class TrainStep:
         if rows % (self.replicas * train_config.batch_chunk):
             raise ValueError(f"train_batch_size must be a multiple of the devices times batch_chunk. Received: train_batch_size={rows}, "
                              f"{self.replicas} devices, batch_chunk={train_config.batch_chunk}")
-        self._rows = rows // self.replicas
+        self.memory = ReplicaMemory(model, strategy, rows)
         with strategy.scope():
-            self.memory = replica_variables(model.initial_memory(self._rows))
             self.loss_scale = {}
             if train_config.precision == "mixed_float16":
                 self.loss_scale = {"scale": tf.Variable(_FIRST_SCALE, trainable=False, name="loss_scale"),
                                    "good_steps": tf.Variable(0, trainable=False, name="loss_scale_steps")}
-        self._compiles = train_config.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)  # which compiles by itself
-        self._compiled = {}
+        self._compute = functools.partial(loss_and_gradients, model, parts=train_config.batch_chunk)
+        if train_config.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy):  # which compiles by itself
+            self._compute = compiled_on_each_replica(self._compute)
 
     @tf.function
     def run(self, iterator, steps):
@@ -121,11 +124,6 @@ class TrainStep:
                        "gradient_norm": norm, "learning_rate": learning_rate, "bad_step": bad}
         return outcome
 
-    @tf.function
-    def reset_memory(self):
-        """Gives every replica the memory before the first token."""
-        self.strategy.run(lambda: self._keep(self.model.initial_memory(self._rows)))
-
     def _update_everywhere(self, token_ids, labels):
         if not self.loss_scale:
             return self._first(self.strategy.run(self._replica_update, args=(token_ids, labels)))
@@ -146,41 +144,19 @@ class TrainStep:
         """Returns (mean loss over all replicas, norm before clipping, tokens on all replicas, clipped gradients), the same everywhere."""
         tokens = tf.size(labels, tf.int64) * self.replicas
         scale = self.loss_scale["scale"].read_value() if self.loss_scale else 1.0
-        memory = {name: tf.identity(variable) for name, variable in self.memory.items()}
-        loss, gradients, memory = self._compute(token_ids, labels, memory, scale / tf.cast(tokens, tf.float32))
-        self._keep(memory)
+        loss, gradients, memory = self._compute(token_ids, labels, self.memory.read(), scale / tf.cast(tokens, tf.float32))
+        self.memory.keep(memory)
         loss, gradients = loss / scale, [gradient / scale for gradient in gradients] if self.loss_scale else gradients
         if self.config.clip_scope == "replica":
             gradients, norm = clip_gradients(gradients, self.config.clip)
-            loss, norm, gradients = self._summed((loss, norm / self.replicas, gradients))
+            loss, norm, gradients = sum_over_replicas((loss, norm / self.replicas, gradients))
         else:
-            loss, gradients = self._summed((loss, gradients))
+            loss, gradients = sum_over_replicas((loss, gradients))
             gradients, norm = clip_gradients(gradients, self.config.clip)
         return loss, norm, tokens, gradients
 
-    def _compute(self, *arguments):
-        """Returns what `loss_and_gradients` does, compiled where that is asked for."""
-        if not self._compiles:
-            return loss_and_gradients(self.model, *arguments, self.config.batch_chunk)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        number = replica if isinstance(replica, int) else int(tf.get_static_value(replica))
-        if number not in self._compiled:  # each replica has variables, so a program, of its own
-            self._compiled[number] = tf.function(
-                lambda *arguments: loss_and_gradients(self.model, *arguments, self.config.batch_chunk),
-                jit_compile=True, reduce_retracing=True)
-        return self._compiled[number](*arguments)
-
     def _apply(self, gradients):
         self.optimizer.apply(gradients, self.model.trainable_variables)
-
-    def _summed(self, values):
-        if self.replicas == 1:
-            return values
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-    def _keep(self, memory):
-        for name, variable in self.memory.items():
-            variable.assign(memory[name])
 
     def _first(self, values):
         return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], values)

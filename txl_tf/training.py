@@ -260,7 +260,7 @@ class Training:
         """Returns an iterator of the training batches that are left of this pass over the data."""
         done = self.step % self._steps_an_epoch
         if done == 0:
-            self._step.reset_memory()
+            self._step.memory.reset()
         dataset = functools.partial(self._host_batches, "train", self.model.config.tgt_len)
         return iter(replica_batches(self.strategy, lambda host: dataset(host).skip(done)))
 

@@ -65,6 +65,7 @@ def test_segments_and_labels_are_as_many_as_said(prepared, split, labels_per_row
     if corpus.n_segments(split, tgt_len, drop_remainder):
         batches = list(corpus.dataset(split, tgt_len, drop_remainder))
         assert len(batches) == corpus.n_segments(split, tgt_len, drop_remainder)
+        assert len(batches) == corpus.dataset(split, tgt_len, drop_remainder).cardinality()
         scored = sum(int(np.prod(labels.shape)) for _, labels in batches)
         assert scored == corpus.n_labels(split, tgt_len, drop_remainder)
 

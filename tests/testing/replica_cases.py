@@ -7,23 +7,16 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.distribution import device_strategy, gathered, replica_batches, scatter
+from txl_tf.distribution import device_strategy, replica_batches
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.language_model import TransformerXLLM
-from txl_tf.optimization import make_optimizer
+from txl_tf.optimization import for_summed_gradients, make_optimizer
 from txl_tf.train_step import TrainStep
 
 ROWS, LENGTH, STEPS = 8, 5, 20
 MODEL = dict(n_token=17, n_layer=1, d_model=12, n_head=2, d_inner=14, tgt_len=LENGTH, mem_len=7, init_std=0.3)
 
 ROWS_OF_MEMORY = {"hidden": np.random.default_rng(1).normal(size=(ROWS, 1, 7, 12)).astype(np.float32), "length": np.arange(ROWS, dtype=np.int32)}
-
-
-class Sgd(keras.optimizers.SGD):
-    """Gradient descent for gradients that are summed over the replicas already."""
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars
 
 
 def batches():
@@ -65,16 +58,16 @@ class Case:
 
 def compared(strategy):
     """Returns {name: array} of what must not depend on the devices."""
-    sgd = Case(strategy, Sgd(1.0), clip=0.3)
+    sgd = Case(strategy, for_summed_gradients(keras.optimizers.SGD(1.0)), clip=0.3)
     found = {"before": sgd.weights(), **{f"sgd_{name}": value for name, value in sgd.outcomes(1).items()}, "sgd": sgd.weights()}
-    parts = strategy.experimental_local_results(sgd.step.memory["hidden"])
+    parts = strategy.experimental_local_results(sgd.step.memory.variables["hidden"])
     found |= {"memory_parts": np.array([part.numpy() for part in parts]), "replicas": np.array(strategy.num_replicas_in_sync)}
     found |= {f"rows_{name}": value for name, value in ROWS_OF_MEMORY.items()}
-    scatter(strategy, sgd.step.memory, ROWS_OF_MEMORY)
-    found |= {f"scattered_{name}": value for name, value in gathered(strategy, sgd.step.memory).items()}
+    sgd.step.memory.scatter(ROWS_OF_MEMORY)
+    found |= {f"scattered_{name}": value for name, value in sgd.step.memory.gathered().items()}
     adam = Case(strategy)
     found |= {f"adam_{name}": value for name, value in adam.outcomes(*[1] * 15, 5).items()}
-    found |= {f"adam_memory_{name}": value for name, value in gathered(strategy, adam.step.memory).items()}
+    found |= {f"adam_memory_{name}": value for name, value in adam.step.memory.gathered().items()}
     with strategy.scope():
         found["evaluated"] = np.array(evaluate(adam.model, replica_batches(strategy, host_dataset), 9, 4))
     return found
@@ -85,10 +78,10 @@ def variants(strategy):
     found = {name: Case(strategy, dropout=0.3, remat=remat).outcomes(*[1] * 4)["nll"] for name, remat in (("dropping", False), ("remat", True))}
     for name, settings in {"compiled_parts": {"batch_chunk": 2, "jit_compile": True, "remat": True, "clip": 0.3},
                            "replica": {"clip_scope": "replica", "clip": 0.3}}.items():
-        case = Case(strategy, Sgd(1.0), **settings)
+        case = Case(strategy, for_summed_gradients(keras.optimizers.SGD(1.0)), **settings)
         outcome = case.outcomes(1)
         found |= {name: case.weights(), f"{name}_nll": outcome["nll"], f"{name}_norm": outcome["gradient_norm"],
-                  f"{name}_memory": gathered(strategy, case.step.memory)["hidden"]}
+                  f"{name}_memory": case.step.memory.gathered()["hidden"]}
     return found
 
 

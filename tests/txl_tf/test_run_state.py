@@ -32,7 +32,7 @@ def fill(state, number):
 def variables_of(state):
     step = state.train_step
     return [variable.value for variable in (*state.model.variables, *state.optimizer.variables)] + [
-        *step.memory.values(), *step.loss_scale.values()]
+        *step.memory.variables.values(), *step.loss_scale.values()]
 
 
 def numbers_in(state):
@@ -78,7 +78,7 @@ def test_without_memory_it_stays_empty(tmp_path):
     for folder, save_memory in ((tmp_path, True), (tmp_path / "with", False)):
         state = a_state(folder, save_memory=save_memory)
         assert state.restore() == 5
-        assert not state.train_step.memory["length"].numpy().any() and not state.train_step.memory["hidden"].numpy().any()
+        assert not state.train_step.memory.variables["length"].numpy().any() and not state.train_step.memory.variables["hidden"].numpy().any()
     stored = [name for name, _ in tf.train.list_variables(checkpoint_paths(tmp_path)[0])]
     assert not any(name.startswith("memory") for name in stored)
 

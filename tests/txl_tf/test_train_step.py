@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from testing.forks import forks
-from testing.replica_cases import LENGTH, ROWS, STEPS, Case, Sgd, batches
+from testing.replica_cases import LENGTH, ROWS, STEPS, Case, batches
 from txl_tf.config import TrainConfig
-from txl_tf.optimization import make_optimizer
+from txl_tf.optimization import for_summed_gradients, make_optimizer
 from txl_tf.train_step import TrainStep, loss_and_gradients, update
 
 DEVICES = (1, 2, 4)
@@ -86,7 +86,7 @@ class TestDevices:
 
     def test_each_share_clipped(self, found, one_device):
         """By hand: the gradient of each replica's share, clipped, then added."""
-        case = Case(one_device, Sgd(1.0))
+        case = Case(one_device, for_summed_gradients(keras.optimizers.SGD(1.0)))
         tokens, count = batches()[0], ROWS * LENGTH
         for devices in SEVERAL_WAYS:
             total, norms = 0.0, []
@@ -190,9 +190,9 @@ class TestRun:
     def test_the_memory_starts_anew_when_told_so(self, one_device):
         case = Case(one_device)
         case.outcomes(1)
-        assert case.step.memory["length"].numpy().tolist() == [LENGTH] * ROWS
-        case.step.reset_memory()
-        assert case.step.memory["length"].numpy().tolist() == [0] * ROWS
+        assert case.step.memory.variables["length"].numpy().tolist() == [LENGTH] * ROWS
+        case.step.memory.reset()
+        assert case.step.memory.variables["length"].numpy().tolist() == [0] * ROWS
 
     def test_update_is_the_step_on_one_device(self, one_device):
         case, other = Case(one_device, clip=0.3), Case(one_device)
@@ -201,7 +201,7 @@ class TestRun:
         assert float(loss) * ROWS * LENGTH == pytest.approx(outcome["nll"][0], rel=1e-5)
         assert float(norm) == pytest.approx(outcome["gradient_norm"][0], rel=1e-5)
         np.testing.assert_allclose(case.weights(), other.weights(), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(case.step.memory["hidden"], memory["hidden"], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(case.step.memory.variables["hidden"], memory["hidden"], rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def losses(reports):
 
 def state(run):
     """Returns everything that decides how a run goes on, as arrays."""
-    memory = run._step.memory
+    memory = run._step.memory.variables
     return [variable.numpy() for variable in (*run.model.variables, *run.optimizer.variables, memory["hidden"], memory["length"])] + [
         np.array(run.step)]
 
@@ -264,7 +264,7 @@ class TestSteps:
         found = losses(trained(run))
         np.testing.assert_allclose(found, losses(plain.reports), rtol=0, atol=0.15)
         assert found != losses(plain.reports) and found[-1] < found[0] - 0.5
-        assert run._step.memory["hidden"].dtype == tf.bfloat16
+        assert run._step.memory.variables["hidden"].dtype == tf.bfloat16
         assert {variable.dtype for variable in run.model.trainable_variables} == {"float32"}
 
     def test_without_memory(self, corpus, tmp_path, capsys):

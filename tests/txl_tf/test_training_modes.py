@@ -164,7 +164,7 @@ class TestBeginning:
         go_back_to(copied, 6)
         with_memory, without = a_run(copied), a_run(copied, save_memory=False)
         assert with_memory.step == without.step == 6
-        assert np.all(with_memory._step.memory["length"].numpy() == 6) and not np.any(without._step.memory["length"].numpy())
+        assert np.all(with_memory._step.memory.variables["length"].numpy() == 6) and not np.any(without._step.memory.variables["length"].numpy())
         before = log_of(copied)
         without.train()
         assert log_of(copied)[8] != before.get(8)
