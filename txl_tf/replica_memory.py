@@ -30,6 +30,7 @@ class ReplicaMemory:
         self._initial = functools.partial(model.initial_memory, rows // strategy.num_replicas_in_sync, mem_len)
         with strategy.scope():
             self.variables = replica_variables(self._initial())
+        self._reset = tf.function(lambda: strategy.run(lambda: self.keep(self._initial())))
 
     def read(self):
         """Returns the replica's memory; within strategy.run."""
@@ -40,10 +41,9 @@ class ReplicaMemory:
         for name, variable in self.variables.items():
             variable.assign(memory[name])
 
-    @tf.function
     def reset(self):
         """Gives all rows the memory before the first token."""
-        self.strategy.run(lambda: self.keep(self._initial()))
+        self._reset()
 
     def gathered(self):
         """Returns the memory of all rows in order as numpy arrays, {"hidden": (B, L, M, D), "length": (B,)}."""

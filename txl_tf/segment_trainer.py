@@ -25,8 +25,8 @@ class SegmentTrainer(keras.Model):
     restored within an epoch (keras.callbacks.BackupAndRestore with a save_freq) goes on with an empty one.
 
     The loss is the mean negative log-likelihood of a token in nats; logs and history have it as "loss", with "perplexity"
-    e^loss and "bpc" loss / ln 2 of the epoch so far. Gradients are averaged over the replicas and then clipped, if the
-    optimizer clips.
+    e^loss and "bpc" loss / ln 2 of the epoch so far. A callback that monitors the latter two needs
+    mode="min". Gradients are averaged over the replicas and then clipped, if the optimizer clips.
 
     Args:
         model: a TransformerXLLM; made under the scope of a tf.distribute strategy, it is trained with that.
@@ -80,7 +80,14 @@ class SegmentTrainer(keras.Model):
             jit_compile: compile what a replica computes with XLA.
             run_eagerly: run without graphs, to debug.
             auto_scale_loss: scale the loss of a mixed_float16 model.
+
+        Raises:
+            ValueError: if steps_per_execution is above 1 on several devices, where Keras 3.15 fails.
         """
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        if steps_per_execution > 1 and replicas > 1:
+            raise ValueError("steps_per_execution must be 1 on several devices, where Keras can't take more. Received: "
+                             f"steps_per_execution={steps_per_execution}, {replicas} devices")
         with self.distribute_strategy.scope():
             super().compile(optimizer, steps_per_execution=steps_per_execution, run_eagerly=run_eagerly, jit_compile=False,
                             auto_scale_loss=auto_scale_loss)
@@ -102,6 +109,7 @@ class SegmentTrainer(keras.Model):
         self._begin("training", x)
         if steps_per_epoch is None:
             callbacks = [_BeginsEpoch(), *tf.nest.flatten([callbacks or []])]
+        settings = {"shuffle": False, **settings}  # a data set is never shuffled, but Keras would say so
         return super().fit(x, callbacks=callbacks, validation_data=validation_data, steps_per_epoch=steps_per_epoch, **settings)
 
     def evaluate(self, x, **settings):
