@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import tempfile
 import unittest
 
 import keras
@@ -104,8 +105,20 @@ class TestCase(unittest.TestCase):
         self.assertEqual(outputs.dtype, eager.dtype.name)
         tensors = [name for name in inputs if is_tensor(inputs[name])]
         model = keras.Model([inputs[name] for name in tensors], outputs)
-        replayed = model([call_kwargs[name] for name in tensors])
-        np.testing.assert_allclose(replayed, eager, TOLERANCE, TOLERANCE)
+        arrays = [call_kwargs[name] for name in tensors]
+        np.testing.assert_allclose(model(arrays), eager, TOLERANCE, TOLERANCE)
+        self._check_saved(model, arrays)
+
+    def _check_saved(self, model, arrays):
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(f"{folder}/model.keras")
+            model.save_weights(f"{folder}/model.weights.h5")
+            copy = keras.saving.load_model(f"{folder}/model.keras")
+            np.testing.assert_array_equal(copy(arrays), model(arrays), "a .keras file")
+            self.assertEqual(len(copy.trainable_variables), len(model.trainable_variables))
+            randomize(copy, seed=9)
+            copy.load_weights(f"{folder}/model.weights.h5")
+            np.testing.assert_array_equal(copy(arrays), model(arrays), "a .weights.h5 file")
 
     def _check_compiled_step(self, layer, call_kwargs):
         plain = first(layer(**call_kwargs))

@@ -249,3 +249,23 @@ def test_compiled_call_equals_plain():
         plain = backbone((tokens, memory))
         tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-4), compiled((tokens, memory)), plain)
         memory = plain[1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"memory_start": "zeros"}, {"mem_len": 0}])
+def test_token_ids_alone_begin_a_text(settings):
+    backbone, tokens = tiny_backbone(**settings), tiny_tokens(ROWS, 5)
+    expected, _ = read(backbone, tokens, [5])
+    np.testing.assert_allclose(backbone(tokens), expected, 1e-5, 1e-5)
+
+
+def test_under_a_classifier(tmp_path):
+    backbone, tokens = tiny_backbone(dropout=0.1), tiny_tokens(4, 5)
+    token_ids = keras.Input((None,), dtype="int32")
+    scores = keras.layers.Dense(3)(keras.layers.GlobalAveragePooling1D()(backbone(token_ids)))
+    model = keras.Model(token_ids, scores)
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    losses = model.fit(tokens, np.array([0, 1, 2, 0]), batch_size=3, epochs=20, verbose=0).history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    model.save(tmp_path / "classifier.keras")
+    copy = keras.saving.load_model(tmp_path / "classifier.keras")
+    np.testing.assert_array_equal(copy.predict(tokens, verbose=0), model.predict(tokens, verbose=0))
