@@ -1,0 +1,258 @@
+"""A trained model as a SavedModel for TensorFlow Serving: signatures without hidden state, in versioned folders."""
+
+import os
+import re
+import tempfile
+
+import keras
+import tensorflow as tf
+
+from txl_tf.inference.cache import initial_cache, read, refitted
+from txl_tf.inference.sampling import ENDED, draw, memory_length
+from txl_tf.language_model import TransformerXLLM
+from txl_tf.memory import reset_memory
+from txl_tf.stored_weights import StoredWeights
+
+_VERSION = re.compile(r"[0-9]+")
+
+
+def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=None):
+    """Writes a model with its signatures to a new version of a folder, as TensorFlow Serving looks for them.
+
+    The signatures and their tensors are those of `signatures`. The export needs TensorFlow alone, and tensorflow-text
+    where the vocabulary is one of subwords.
+
+    Args:
+        model: a TransformerXLLM.
+        vocabulary: of data_utils; None: no signature takes or gives text.
+        folder: the versions are its folders 1, 2, ...; here or at any address that tf.io.gfile opens.
+        weights: as they are stored: "float32", "bfloat16" (which computes in bfloat16 too) or "int8".
+        mem_len: slots of the memory; None: the model's.
+
+    Returns:
+        The path of the new version, which is complete as soon as it has its name.
+
+    Raises:
+        ValueError: if an argument can't be used.
+
+    Example:
+        path = export_saved_model(model, corpus.vocabulary, "served/mine")
+    """
+    if vocabulary is not None and vocabulary.n_token > model.config.n_token:
+        raise ValueError(f"vocabulary must have at most {model.config.n_token} tokens, those of the model. Received: "
+                         f"n_token={vocabulary.n_token}")
+    if mem_len is not None and mem_len < 0:
+        raise ValueError(f"mem_len must be at least 0. Received: mem_len={mem_len}")
+    module, functions = traced(model, vocabulary, weights, mem_len)
+    tf.io.gfile.makedirs(folder)
+    versions = [int(name.rstrip("/")) for name in tf.io.gfile.listdir(folder) if _VERSION.fullmatch(name.rstrip("/"))]
+    path = os.path.join(folder, str(max(versions, default=0) + 1))
+    partial = os.path.join(folder, f"partial-{os.path.basename(path)}")  # no number, so nothing that is served
+    if tf.io.gfile.exists(partial):
+        tf.io.gfile.rmtree(partial)
+    tf.saved_model.save(module, partial, signatures=functions)
+    tf.io.gfile.rename(partial, path)
+    return path
+
+
+def traced(model, vocabulary=None, weights="float32", mem_len=None):
+    """Returns (tf.Module, {signature: its concrete function}) of what `export_saved_model` writes."""
+    if weights == "bfloat16" and model.compute_dtype != "bfloat16":
+        copy = TransformerXLLM(model.config, dtype="mixed_bfloat16")
+        copy.set_weights(model.get_weights())
+        model = copy
+    endpoints = _Endpoints(model, vocabulary, mem_len)
+    module = tf.Module()
+    stored = StoredWeights(model, weights)
+    module.weights, module.tokenizer = stored.variables, vocabulary and vocabulary.tokenizer
+    functions = {}
+    for name, specs in endpoints.specs().items():
+        def computed(endpoint=getattr(endpoints, name), **inputs):
+            with stored.used():
+                return endpoint(**inputs)
+
+        named = {key: tf.TensorSpec(spec.shape, spec.dtype, key) for key, spec in specs.items()}
+        functions[name] = tf.function(computed).get_concrete_function(**named)
+    functions["serving_default"] = functions["generate_text" if vocabulary is not None else "next_token"]
+    return module, functions
+
+
+class _Endpoints:
+    """The signatures of a model. Each method is one, and its arguments are the tensors of its inputs, batch first.
+
+    Rows of several lengths are padded behind their ends; `length` says how many tokens of each count. A row whose
+    memory_length or cache_length is 0 begins a text, whatever the rest of its memory holds.
+    """
+
+    def __init__(self, model, vocabulary, mem_len):
+        self.model, self.vocabulary, self.config = model, vocabulary, model.config
+        self.mem_len = model.config.mem_len if mem_len is None else mem_len
+        self.cache_len = memory_length(model, mem_len)
+        backbone = model.backbone
+        layer_inputs = [backbone.get_layer("embedding_dropout").output, *(block.output for block in backbone.blocks[:-1])]
+        self._reader = keras.Model(backbone.input, (backbone.output[0], layer_inputs))
+
+    def specs(self):
+        """Returns {signature: {input: tf.TensorSpec}}."""
+        config, (cached, *_) = self.config, initial_cache(self.model, 1, 0)["layers"]
+        rows = {name: tf.TensorSpec((None,), dtype) for name, dtype in (
+            ("max_new_tokens", tf.int32), ("temperature", tf.float32), ("top_k", tf.int32), ("top_p", tf.float32), ("seed", tf.int64))}
+        tokens = {"token_ids": tf.TensorSpec((None, None), tf.int32), "length": tf.TensorSpec((None,), tf.int32)}
+        memory = {"memory": tf.TensorSpec((None, config.n_layer, None, config.d_model), tf.float32),
+                  "memory_length": tf.TensorSpec((None,), tf.int32)}
+        cache = {f"cache_{name}": tf.TensorSpec((None, config.n_layer, ring.shape[1], self.cache_len, ring.shape[3]), tf.float32)
+                 for name, ring in cached.items()}
+        text = {"text": tf.TensorSpec((None,), tf.string)}
+        found = {"score": {**tokens, **memory}, "next_token": {**tokens, **memory},
+                 "generate": {**tokens, **rows, "stop_token": tf.TensorSpec((None,), tf.int32)}, "prefill": tokens,
+                 "step": {"token_id": tf.TensorSpec((None,), tf.int32), **cache, "cache_length": tf.TensorSpec((None,), tf.int32)}}
+        if self.vocabulary is not None:
+            found |= {"score_text": text, "generate_text": {**text, **rows}}
+        return found
+
+    def score(self, token_ids, length, memory, memory_length):
+        """The log-probability of each token but the first of the row, which stands for the last one of the call before.
+
+        Returns: log_probs (B, T), 0 at the first token and behind the end; memory and memory_length after all tokens but the
+        last, with which the next call begins.
+        """
+        before, length = self._memory(memory, memory_length), _within(length, token_ids)
+        hidden, layer_inputs = self._reader((token_ids, before))
+        labels = tf.pad(token_ids[:, 1:], ((0, 0), (0, 1)))  # (B, T)
+        log_probs = tf.pad(-self.model.head.nll(hidden, labels), ((0, 0), (1, 0)))[:, :-1]  # (B, T)
+        counted = tf.range(tf.shape(token_ids)[1]) < length[:, None]
+        return {"log_probs": tf.where(counted, log_probs, 0.0), **_after(before, layer_inputs, tf.maximum(length - 1, 0))}
+
+    def next_token(self, token_ids, length, memory, memory_length):
+        """The log-probabilities (B, V) of the token that follows each row; memory and memory_length after all its tokens."""
+        before, length = self._memory(memory, memory_length), _within(length, token_ids)
+        hidden, layer_inputs = self._reader((token_ids, before))
+        last = tf.gather(hidden, tf.maximum(length - 1, 0), batch_dims=1)[:, None]  # (B, 1, D)
+        return {"log_probs": self.model.head.log_probs(last)[:, 0], **_after(before, layer_inputs, length)}
+
+    def generate(self, token_ids, length, max_new_tokens, temperature, top_k, top_p, seed, stop_token):
+        """Up to max_new_tokens sampled tokens after each row, as `TransformerXLLM.generate` samples them.
+
+        Returns: token_ids (B, N) and length (B,), how many of them are sampled; the rest is 0. Row by row: temperature 0 takes
+        the likeliest token, top_k 0 draws among all, stop_token ends the row when it has been sampled (-1: none). An
+        empty row stays empty.
+        """
+        hidden, cache = self._read_rows(token_ids, length)
+        top_k = tf.where(top_k < 1, self.config.n_token, tf.minimum(top_k, self.config.n_token))
+
+        def drawn(hidden, index):
+            log_probs, ids = tf.math.top_k(self.model.head.log_probs(hidden)[:, 0], tf.reduce_max(top_k))  # (B, K)
+            log_probs = tf.where(tf.range(tf.shape(ids)[1]) < top_k[:, None], log_probs, -float("inf"))
+            return draw(log_probs, ids, seed, index, temperature, top_p)
+
+        ended, token, index = (length < 1) | (max_new_tokens < 1), drawn(hidden, 0), 1
+        tokens = tf.TensorArray(tf.int32, 1, dynamic_size=True, element_shape=(None,)).write(0, tf.where(ended, ENDED, token))
+        ended |= (max_new_tokens < 2) | (token == stop_token)
+        while not tf.reduce_all(ended):
+            hidden, cache = read(self.model, token[:, None], cache)
+            token = drawn(hidden, index)
+            tokens, index = tokens.write(index, tf.where(ended, ENDED, token)), index + 1
+            ended |= (index >= max_new_tokens) | (token == stop_token)
+        sampled = tf.transpose(tokens.stack())  # (B, N)
+        return {"token_ids": tf.maximum(sampled, 0), "length": tf.math.count_nonzero(sampled != ENDED, axis=1, dtype=tf.int32)}
+
+    def prefill(self, token_ids, length):
+        """The log-probabilities (B, V) of the token that follows each row, and its keys and values, for `step`."""
+        hidden, cache = self._read_rows(token_ids, length)
+        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(cache)}
+
+    def step(self, token_id, cache_length, **cache):
+        """The log-probabilities (B, V) of the token after one more, and keys and values with that one, the newest last."""
+        empty = initial_cache(self.model, tf.shape(token_id)[0], self.cache_len)
+        layers = tuple({name: tf.concat([tf.cast(cache[f"cache_{name}"][:, index], ring.dtype), ring[:, :, :1]], axis=2)
+                        for name, ring in layer.items()} for index, layer in enumerate(empty["layers"]))
+        begins = cache_length < 1
+        layers = tf.nest.map_structure(lambda new, kept: tf.where(begins[:, None, None, None], new, kept), empty["layers"], layers)
+        hidden, after = read(self.model, token_id[:, None], {
+            **empty, "layers": layers, "next": tf.constant(self.cache_len), "length": tf.where(begins, empty["length"], cache_length)})
+        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(after)}
+
+    def score_text(self, text):
+        """The log-probability of each token of a text but its first, of which nothing is known.
+
+        Returns: token_ids (B, T) and length (B,), the text's tokens; log_probs (B, T), 0 at the first and behind the end;
+        log_prob (B,), their sum.
+        """
+        token_ids, length = self._tokens(text)
+        log_probs = tf.where(tf.range(tf.shape(token_ids)[1]) < length[:, None], self._read_text(token_ids), 0.0)
+        return {"token_ids": token_ids, "length": length, "log_probs": log_probs, "log_prob": tf.reduce_sum(log_probs, axis=1)}
+
+    def generate_text(self, text, **settings):
+        """What `generate` samples after a text, as text (B,)."""
+        token_ids, length = self._tokens(text)
+        sampled = self.generate(token_ids, length, stop_token=tf.fill(tf.shape(length), -1), **settings)
+        return {"text": self.vocabulary.tokenizer.detokenize(tf.RaggedTensor.from_tensor(sampled["token_ids"], sampled["length"]))}
+
+    def _memory(self, memory, length):
+        """Returns what clients hand over as memory of M slots, whatever number of slots it has."""
+        empty = self.model.initial_memory(tf.shape(memory)[0], self.mem_len)["hidden"]
+        hidden = tf.concat([empty, tf.cast(memory, empty.dtype)], axis=2)[:, :, tf.shape(memory)[2]:]
+        memory = {"hidden": tf.ensure_shape(hidden, empty.shape), "length": tf.minimum(length, self.mem_len)}
+        return reset_memory(memory, length < 1, self.config.memory_start)
+
+    def _tokens(self, text):
+        ragged = self.vocabulary.tokenizer.tokenize(text)
+        return ragged.to_tensor(), tf.cast(ragged.row_lengths(), tf.int32)
+
+    def _read_rows(self, token_ids, length):
+        """Returns (hidden states (B, 1, D) of the rows' last tokens, cache for single tokens)."""
+        segments, lengths = _ended_together(token_ids, _within(length, token_ids), self.config.tgt_len)
+        rows, segment_len = tf.shape(segments)[1], tf.shape(segments)[2]
+        cache = initial_cache(self.model, rows, self.cache_len, segment_len)
+        hidden = tf.zeros((rows, segment_len, self.config.d_model), self.model.compute_dtype)
+        for number in tf.range(tf.shape(segments)[0]):
+            hidden, cache = read(self.model, segments[number], cache, lengths[number])
+        return hidden[:, -1:], refitted(self.model, cache, self.cache_len, 1)
+
+    def _read_text(self, token_ids):
+        """Returns the log-probabilities (B, T) of the tokens, read in segments as `txl_tf.inference.scoring.score` does."""
+        labels = tf.maximum(tf.shape(token_ids)[1] - 1, 0)
+        segment_len = tf.clip_by_value(labels, 1, self.config.tgt_len)
+        count = -(-labels // segment_len)
+        padded = tf.pad(token_ids, ((0, 0), (0, count * segment_len + 1 - tf.shape(token_ids)[1])))
+        rows = tf.shape(token_ids)[0]
+        cache = initial_cache(self.model, rows, self.mem_len, segment_len)
+        log_probs = tf.TensorArray(tf.float32, count, element_shape=(None, None))
+        for number in tf.range(count):
+            start = number * segment_len
+            hidden, cache = read(self.model, padded[:, start:start + segment_len], cache)
+            log_probs = log_probs.write(number, -self.model.head.nll(hidden, padded[:, start + 1:start + segment_len + 1]))
+        joined = tf.reshape(tf.transpose(log_probs.stack(), (1, 0, 2)), (rows, count * segment_len))
+        return tf.pad(joined, ((0, 0), (1, 0)))[:, :tf.shape(token_ids)[1]]
+
+
+def _within(length, token_ids):
+    return tf.clip_by_value(length, 0, tf.shape(token_ids)[1])
+
+
+def _after(memory, layer_inputs, counts):
+    """Returns the memory after the first counts (B,) tokens of a segment, of which every layer received layer_inputs."""
+    mem_len = tf.shape(memory["hidden"])[2]
+    hidden = tf.concat([memory["hidden"], tf.stack(layer_inputs, axis=1)], axis=2)  # (B, L, M+T, D)
+    hidden = tf.gather(hidden, counts[:, None] + tf.range(mem_len), axis=2, batch_dims=1)  # (B, L, M, D)
+    return {"memory": tf.cast(hidden, tf.float32), "memory_length": tf.minimum(memory["length"] + counts, mem_len)}
+
+
+def _exchanged(cache):
+    """Returns the slots of a cache for single tokens in the order of the text, as clients get them."""
+    names = cache["layers"][0]
+    rings = {name: tf.stack([layer[name] for layer in cache["layers"]], axis=1) for name in names}  # (B, L, N, 1+M, H)
+    slots = {f"cache_{name}": tf.cast(tf.roll(ring, -cache["next"], axis=3)[:, :, :, 1:], tf.float32) for name, ring in rings.items()}
+    return {**slots, "cache_length": cache["length"]}
+
+
+def _ended_together(token_ids, length, tgt_len):
+    """Returns rows as segments (K, B, T) that all end together, and how many tokens at the end of each count (K, B)."""
+    rows, longest = tf.shape(token_ids)[0], tf.shape(token_ids)[1]
+    segment_len = tf.clip_by_value(longest, 1, tgt_len)
+    count = tf.maximum(-(-longest // segment_len), 1)
+    places = tf.range(count * segment_len) - (count * segment_len - length[:, None])  # in the row, from the left
+    padded = tf.pad(token_ids, ((0, 0), (0, 1)))
+    moved = tf.where(places < 0, 0, tf.gather(padded, tf.maximum(places, 0), batch_dims=1))
+    lengths = tf.clip_by_value(length - segment_len * tf.range(count - 1, -1, -1)[:, None], 0, segment_len)
+    return tf.transpose(tf.reshape(moved, (rows, count, segment_len)), (1, 0, 2)), lengths
