@@ -183,10 +183,11 @@ class _Endpoints:
         return {"token_ids": token_ids, "length": length, "log_probs": log_probs, "log_prob": tf.reduce_sum(log_probs, axis=1)}
 
     def generate_text(self, text, **settings):
-        """What `generate` samples after a text, as text (B,)."""
+        """What `generate` samples after a text, as text (B,) of UTF-8; bytes that are none become U+FFFD."""
         token_ids, length = self._tokens(text)
         sampled = self.generate(token_ids, length, stop_token=tf.fill(tf.shape(length), -1), **settings)
-        return {"text": self.vocabulary.tokenizer.detokenize(tf.RaggedTensor.from_tensor(sampled["token_ids"], sampled["length"]))}
+        text = self.vocabulary.tokenizer.detokenize(tf.RaggedTensor.from_tensor(sampled["token_ids"], sampled["length"]))
+        return {"text": tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")}
 
     def _memory(self, memory, length):
         """Returns what clients hand over as memory of M slots, whatever number of slots it has."""
