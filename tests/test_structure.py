@@ -20,14 +20,15 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
     "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "flags": 2, "progress": 1,
     "backbone": 2,
     "language_model": 3,
-    "segment_trainer": PEERS, "sample_printer": 5, "inference": PEERS, "stored_weights": PEERS, "saved_model": 5, "checkpoints": PEERS, "model_folder": PEERS,
+    "segment_trainer": PEERS, "sample_printer": 5, "inference": PEERS, "stored_weights": PEERS, "model_card": 1,
+    "saved_model": 5, "checkpoints": PEERS, "model_folder": PEERS,
     "run_folder": 5, "warm_start": 5, "training": 5,
     "analysis": TOP, "generate": TOP, "score": TOP, "export": TOP, "convert": TOP, "average_checkpoints": TOP, "tpu_check": TOP,
     "training_script": TOP,
 }
 ALLOWED_BELOW = {  # the few that must not see all that is below them
     "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
-    "presets": {"config"}, "parameter_count": set(), "flags": {"config", "presets"}, "progress": {"metrics"}, "memory": set(), "metrics": set(),
+    "presets": {"config"}, "parameter_count": set(), "flags": {"config", "presets"}, "progress": {"metrics"}, "memory": set(), "metrics": set(), "model_card": set(),
     "optimization": set(), "config": set(), "distribution": set(), "replica_memory": {"distribution"}, "train_step": {"distribution", "optimization", "replica_memory"},
     "run_state": {"distribution"},
 }

@@ -1,26 +1,30 @@
 """A trained model as a SavedModel for TensorFlow Serving: signatures without hidden state, in versioned folders."""
 
+import inspect
 import os
 import re
-import tempfile
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.inference.cache import initial_cache, read, refitted
 from txl_tf.inference.sampling import ENDED, draw, memory_length
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.memory import reset_memory
+from txl_tf.model_card import model_card
+from txl_tf.model_folder import write_text
 from txl_tf.stored_weights import StoredWeights
 
+CARD = "model_card.md"
 _VERSION = re.compile(r"[0-9]+")
 
 
-def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=None):
+def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=None, measured_on=None, facts=None):
     """Writes a model with its signatures to a new version of a folder, as TensorFlow Serving looks for them.
 
-    The signatures and their tensors are those of `signatures`. The export needs TensorFlow alone, and tensorflow-text
-    where the vocabulary is one of subwords.
+    The export needs TensorFlow alone, and tensorflow-text where the vocabulary is one of subwords. Its model_card.md says what the
+    signatures take and give, how they are called, and how much worse the model is by what was left out of its weights.
 
     Args:
         model: a TransformerXLLM.
@@ -28,6 +32,8 @@ def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=Non
         folder: the versions are its folders 1, 2, ...; here or at any address that tf.io.gfile opens.
         weights: as they are stored: "float32", "bfloat16" (which computes in bfloat16 too) or "int8".
         mem_len: slots of the memory; None: the model's.
+        measured_on: (B, N) token ids on which weights that are not float32 are measured; None: what the model itself writes.
+        facts: what the card is to say of the training, {name: value}.
 
     Returns:
         The path of the new version, which is complete as soon as it has its name.
@@ -43,7 +49,10 @@ def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=Non
                          f"n_token={vocabulary.n_token}")
     if mem_len is not None and mem_len < 0:
         raise ValueError(f"mem_len must be at least 0. Received: mem_len={mem_len}")
-    module, functions = traced(model, vocabulary, weights, mem_len)
+    exact, model = model, _in_precision(model, weights)
+    stored = StoredWeights(model, weights)
+    module, functions, documented = _traced(model, vocabulary, stored, mem_len)
+    said = {"stored as": f"{weights}, {stored.bytes:,} bytes", **_change(exact, model, stored, weights, measured_on)}
     tf.io.gfile.makedirs(folder)
     versions = [int(name.rstrip("/")) for name in tf.io.gfile.listdir(folder) if _VERSION.fullmatch(name.rstrip("/"))]
     path = os.path.join(folder, str(max(versions, default=0) + 1))
@@ -51,21 +60,51 @@ def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=Non
     if tf.io.gfile.exists(partial):
         tf.io.gfile.rmtree(partial)
     tf.saved_model.save(module, partial, signatures=functions)
+    name = os.path.basename(os.path.abspath(folder))
+    write_text(os.path.join(partial, CARD), model_card(name, model.config, functions, documented, said, vocabulary, facts))
     tf.io.gfile.rename(partial, path)
     return path
 
 
-def traced(model, vocabulary=None, weights="float32", mem_len=None):
-    """Returns (tf.Module, {signature: its concrete function}) of what `export_saved_model` writes."""
-    if weights == "bfloat16" and model.compute_dtype != "bfloat16":
-        copy = TransformerXLLM(model.config, dtype="mixed_bfloat16")
-        copy.set_weights(model.get_weights())
-        model = copy
+def _in_precision(model, weights):
+    """Returns the model, or for bfloat16 a copy that computes in it."""
+    if weights != "bfloat16" or model.compute_dtype == "bfloat16":
+        return model
+    copy = TransformerXLLM(model.config, dtype="mixed_bfloat16")
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def _change(exact, model, stored, weights, token_ids):
+    """Returns what the card says of the loss that weights cost."""
+    if weights == "float32":
+        return {}
+    on = "given text"
+    if token_ids is None:
+        on, first = "text that the model wrote itself", np.random.default_rng(0).integers(0, model.config.n_token, (8, 1))
+        token_ids = exact.generate(first, 255, top_k=0, seed=0)
+    before = _mean_nll(exact, token_ids)
+    with stored.used():
+        change = _mean_nll(model, token_ids) - before
+    return {"change of the loss": f"{change:+.2e} nats a token, from {before:.4f}, on {token_ids[:, 1:].size:,} tokens of {on}"}
+
+
+def _mean_nll(model, token_ids):
+    """Returns the mean negative log-likelihood of all tokens of rows (B, N) but the first, in nats."""
+    memory, found, length = model.initial_memory(len(token_ids)), [], model.config.tgt_len
+    read = tf.function(model.nll, reduce_retracing=True)
+    for start in range(0, token_ids.shape[1] - 1, length):
+        labels = token_ids[:, start + 1:start + length + 1]
+        nll, memory = read(tf.constant(token_ids[:, start:start + labels.shape[1]]), tf.constant(labels), memory)
+        found.append(nll)
+    return float(tf.reduce_mean(tf.concat(found, axis=1)))
+
+
+def _traced(model, vocabulary, stored, mem_len):
+    """Returns (tf.Module, {signature: its concrete function}, {signature: what it does}) of what `export_saved_model` writes."""
     endpoints = _Endpoints(model, vocabulary, mem_len)
-    module = tf.Module()
-    stored = StoredWeights(model, weights)
+    module, functions, documented = tf.Module(), {}, {}
     module.weights, module.tokenizer = stored.variables, vocabulary and vocabulary.tokenizer
-    functions = {}
     for name, specs in endpoints.specs().items():
         def computed(endpoint=getattr(endpoints, name), **inputs):
             with stored.used():
@@ -73,8 +112,9 @@ def traced(model, vocabulary=None, weights="float32", mem_len=None):
 
         named = {key: tf.TensorSpec(spec.shape, spec.dtype, key) for key, spec in specs.items()}
         functions[name] = tf.function(computed).get_concrete_function(**named)
-    functions["serving_default"] = functions["generate_text" if vocabulary is not None else "next_token"]
-    return module, functions
+        documented[name] = inspect.getdoc(getattr(endpoints, name))
+    functions["serving_default"] = functions["generate_text" if vocabulary is not None else "generate"]
+    return module, functions, documented
 
 
 class _Endpoints:
@@ -159,7 +199,7 @@ class _Endpoints:
     def prefill(self, token_ids, length):
         """The log-probabilities (B, V) of the token that follows each row, and its keys and values, for `step`."""
         hidden, cache = self._read_rows(token_ids, length)
-        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(cache)}
+        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(cache, self.cache_len)}
 
     def step(self, token_id, cache_length, **cache):
         """The log-probabilities (B, V) of the token after one more, and keys and values with that one, the newest last."""
@@ -170,7 +210,7 @@ class _Endpoints:
         layers = tf.nest.map_structure(lambda new, kept: tf.where(begins[:, None, None, None], new, kept), empty["layers"], layers)
         hidden, after = read(self.model, token_id[:, None], {
             **empty, "layers": layers, "next": tf.constant(self.cache_len), "length": tf.where(begins, empty["length"], cache_length)})
-        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(after)}
+        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(after, self.cache_len)}
 
     def score_text(self, text):
         """The log-probability of each token of a text but its first, of which nothing is known.
@@ -239,12 +279,14 @@ def _after(memory, layer_inputs, counts):
     return {"memory": tf.cast(hidden, tf.float32), "memory_length": tf.minimum(memory["length"] + counts, mem_len)}
 
 
-def _exchanged(cache):
-    """Returns the slots of a cache for single tokens in the order of the text, as clients get them."""
-    names = cache["layers"][0]
-    rings = {name: tf.stack([layer[name] for layer in cache["layers"]], axis=1) for name in names}  # (B, L, N, 1+M, H)
-    slots = {f"cache_{name}": tf.cast(tf.roll(ring, -cache["next"], axis=3)[:, :, :, 1:], tf.float32) for name, ring in rings.items()}
-    return {**slots, "cache_length": cache["length"]}
+def _exchanged(cache, slots):
+    """Returns the M slots of a cache for single tokens in the order of the text, as clients get them."""
+    found = {"cache_length": cache["length"]}
+    for name in cache["layers"][0]:
+        ring = tf.stack([layer[name] for layer in cache["layers"]], axis=1)  # (B, L, N, 1+M, H)
+        in_order = tf.roll(ring, -cache["next"], axis=3)[:, :, :, 1:]
+        found[f"cache_{name}"] = tf.ensure_shape(tf.cast(in_order, tf.float32), (*ring.shape[:3], slots, ring.shape[4]))
+    return found
 
 
 def _ended_together(token_ids, length, tgt_len):

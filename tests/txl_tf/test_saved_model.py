@@ -238,7 +238,7 @@ class TestExport:
     def test_without_vocabulary(self, tmp_path):
         loaded = tf.saved_model.load(export_saved_model(model_of(), None, tmp_path))
         assert set(loaded.signatures) == {"score", "next_token", "generate", "prefill", "step", "serving_default"}
-        assert set(loaded.signatures["serving_default"].structured_input_signature[1]) == {"token_ids", "length", "memory", "memory_length"}
+        assert loaded.signatures["serving_default"].structured_input_signature[1].keys() == loaded.signatures["generate"].structured_input_signature[1].keys()
 
     def test_with_another_memory(self, tmp_path):
         model, served = model_of(), signatures(export_saved_model(model_of(), ByteVocabulary(), tmp_path, mem_len=9))
