@@ -17,4 +17,5 @@ from txl_tf.layers.transformer_block import TransformerXLBlock
 from txl_tf.optimization import WarmupCosine
 from txl_tf.presets import preset_config
 from txl_tf.sample_printer import SamplePrinter
+from txl_tf.saved_model import export_saved_model
 from txl_tf.segment_trainer import SegmentTrainer
