@@ -52,7 +52,8 @@ def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=Non
     exact, model = model, _in_precision(model, weights)
     stored = StoredWeights(model, weights)
     module, functions, documented = _traced(model, vocabulary, stored, mem_len)
-    said = {"stored as": f"{weights}, {stored.bytes:,} bytes", **_change(exact, model, stored, weights, measured_on)}
+    positions = sum(variable.dtype.size * int(np.prod(variable.shape)) for variable in module.variables) - stored.bytes
+    said = {"stored as": f"{weights}, {stored.bytes:,} bytes, beside {positions:,} bytes of projected positions", **_change(exact, model, stored, weights, measured_on)}
     tf.io.gfile.makedirs(folder)
     versions = [int(name.rstrip("/")) for name in tf.io.gfile.listdir(folder) if _VERSION.fullmatch(name.rstrip("/"))]
     path = os.path.join(folder, str(max(versions, default=0) + 1))
@@ -102,9 +103,10 @@ def _mean_nll(model, token_ids):
 
 def _traced(model, vocabulary, stored, mem_len):
     """Returns (tf.Module, {signature: its concrete function}, {signature: what it does}) of what `export_saved_model` writes."""
-    endpoints = _Endpoints(model, vocabulary, mem_len)
+    with stored.used():
+        endpoints = _Endpoints(model, vocabulary, mem_len)
     module, functions, documented = tf.Module(), {}, {}
-    module.weights, module.tokenizer = stored.variables, vocabulary and vocabulary.tokenizer
+    module.weights, module.positions, module.tokenizer = stored.variables, endpoints.positions, vocabulary and vocabulary.tokenizer
     for name, specs in endpoints.specs().items():
         def computed(endpoint=getattr(endpoints, name), **inputs):
             with stored.used():
@@ -131,6 +133,8 @@ class _Endpoints:
         backbone = model.backbone
         layer_inputs = [backbone.get_layer("embedding_dropout").output, *(block.output for block in backbone.blocks[:-1])]
         self._reader = keras.Model(backbone.input, (backbone.output[0], layer_inputs))
+        positions = initial_cache(model, 1, self.cache_len)["positions"]
+        self.positions = tf.nest.map_structure(lambda value: tf.Variable(value, trainable=False), positions)  # projected once, not in each call
 
     def specs(self):
         """Returns {signature: {input: tf.TensorSpec}}."""
@@ -209,7 +213,7 @@ class _Endpoints:
         begins = cache_length < 1
         layers = tf.nest.map_structure(lambda new, kept: tf.where(begins[:, None, None, None], new, kept), empty["layers"], layers)
         hidden, after = read(self.model, token_id[:, None], {
-            **empty, "layers": layers, "next": tf.constant(self.cache_len), "length": tf.where(begins, empty["length"], cache_length)})
+            **empty, "layers": layers, "positions": self._read_positions(), "next": tf.constant(self.cache_len), "length": tf.where(begins, empty["length"], cache_length)})
         return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(after, self.cache_len)}
 
     def score_text(self, text):
@@ -248,7 +252,10 @@ class _Endpoints:
         hidden = tf.zeros((rows, segment_len, self.config.d_model), self.model.compute_dtype)
         for number in tf.range(tf.shape(segments)[0]):
             hidden, cache = read(self.model, segments[number], cache, lengths[number])
-        return hidden[:, -1:], refitted(self.model, cache, self.cache_len, 1)
+        return hidden[:, -1:], {**refitted(self.model, cache, self.cache_len, 1), "positions": self._read_positions()}
+
+    def _read_positions(self):
+        return tf.nest.map_structure(tf.convert_to_tensor, self.positions)
 
     def _read_text(self, token_ids):
         """Returns the log-probabilities (B, T) of the tokens, read in segments as `txl_tf.inference.scoring.score` does."""

@@ -82,7 +82,7 @@ def test_bytes(export):
 def test_what_is_known_is_said(export):
     card, signatures = export
     assert "- updates: 30\n- valid split: bpc 5.0\n" in card
-    assert re.search(r"stored as: int8, [\d,]+ bytes\n- change of the loss: [+-]\d\.\d\de-\d\d nats a token, from \d\.\d{4}, on 2,040 tokens of text that", card)
+    assert re.search(r"stored as: int8, [\d,]+ bytes, beside [\d,]+ bytes of projected positions\n- change of the loss: [+-]\d\.\d\de-\d\d nats a token, from \d\.\d{4}, on 2,040 tokens of text that", card)
     assert ("Of kind byte, 256 tokens." if "score_text" in signatures else "None is in the export") in card
 
 
