@@ -14,6 +14,7 @@ from txl_tf.language_model import TransformerXLLM
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.transformer_block import TransformerXLBlock
+from txl_tf.model_folder import load_vocabulary
 from txl_tf.optimization import WarmupCosine
 from txl_tf.presets import preset_config
 from txl_tf.sample_printer import SamplePrinter
