@@ -130,8 +130,8 @@ class SegmentTrainer(keras.Model):
 
     def train_step(self, data):
         token_ids, labels, weights, total = _batch(data)
-        memory, scale = self._memories.training, self.optimizer.scale_loss(tf.constant(1.0))
-        loss, gradients, after = self._gradients(token_ids, labels, memory.read(), weights * (scale / total))
+        memory, scale = self._memory("training"), self.optimizer.scale_loss(tf.constant(1.0))
+        loss, gradients, after = self._gradients(token_ids, labels, memory.read(), weights * scale)
         memory.keep(after)
         loss, gradients = sum_over_replicas((loss / scale, gradients))
         with tf.control_dependencies([loss]):  # else Keras's call that finds the data at an end would be one of the optimizer's iterations
@@ -140,13 +140,13 @@ class SegmentTrainer(keras.Model):
 
     def test_step(self, data):
         token_ids, labels, weights, total = _batch(data)
-        memory = self._memories.evaluation
+        memory = self._memory("evaluation")
         nll, after = self._nll(token_ids, labels, memory.read())
         memory.keep(after)
-        return self._logs(sum_over_replicas(tf.reduce_sum(nll * weights) / total), total)
+        return self._logs(sum_over_replicas(tf.reduce_sum(nll * weights)), total)
 
     def predict_step(self, data):
-        memory = self._memories.prediction
+        memory = self._memory("prediction")
         log_probs, after = self._log_probs(keras.utils.unpack_x_y_sample_weight(data)[0], memory.read())
         memory.keep(after)
         return log_probs
@@ -183,6 +183,13 @@ class SegmentTrainer(keras.Model):
         else:
             memory.reset()
 
+    def _memory(self, kind):
+        memory = getattr(self._memories, kind)
+        if memory is None:
+            raise ValueError(f"The memory of {kind} must have begun, as fit, evaluate and predict see to; there is none for single batches. "
+                             "Received: a batch")
+        return memory
+
     def _rows(self, kind, segments):
         if not isinstance(segments, tf.data.Dataset):
             raise ValueError(f"The data of {kind} must be a tf.data.Dataset, whose batches come in the order of the text. Received: "
@@ -191,7 +198,10 @@ class SegmentTrainer(keras.Model):
         if number_of_hosts(strategy) > 1:
             raise ValueError(f"SegmentTrainer works on one host; train_gpu.py trains on several. Received: {type(strategy).__name__} of "
                              f"{number_of_hosts(strategy)} hosts")
-        spec = tf.nest.flatten(segments.element_spec)[0]
+        spec = segments.element_spec
+        if kind != "prediction" and not (isinstance(spec, tuple) and len(spec) in (2, 3)):
+            raise ValueError(f"The batches of {kind} must be (token_ids, labels) or (token_ids, labels, token_weights). Received: {spec}")
+        spec = tf.nest.flatten(spec)[0]
         if len(spec.shape) != 2 or not spec.shape[0]:
             raise ValueError(f"The batches of {kind} must be (B, T) with the same number of rows B in each, which drop_remainder=True of "
                              f"tf.data.Dataset.batch makes so. Received: {spec}")
@@ -215,7 +225,8 @@ class _BeginsEpoch(keras.callbacks.Callback):
 
 
 def _batch(data):
-    """Returns (token_ids, labels, weights (B, T), their sum over all replicas)."""
+    """Returns (token_ids, labels, weights (B, T) that sum to one over all replicas, what they summed to before)."""
     token_ids, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
     weights = tf.ones(tf.shape(labels)) if weights is None else tf.cast(weights, tf.float32)
-    return token_ids, labels, weights, sum_over_replicas(tf.reduce_sum(weights))
+    total = sum_over_replicas(tf.reduce_sum(weights))
+    return token_ids, labels, tf.math.divide_no_nan(weights, total), total

@@ -97,6 +97,15 @@ class TestFit:
         np.testing.assert_allclose(loss, [np.average(nll, weights=pairs[0][2])], rtol=1e-6)
         np.testing.assert_allclose(trainer().evaluate(dataset(pairs), verbose=0)[0], loss[0], rtol=1e-6)
 
+    def test_a_batch_without_weight_changes_nothing(self):
+        pairs = [(*pair, np.full(pair[0].shape, float(index != 1), np.float32)) for index, pair in enumerate(segments(steps=3))]
+        made, model, memory = trainer(), tiny_model(), tiny_model().initial_memory(3)
+        loss = made.fit(dataset(pairs), verbose=0).history["loss"][0]
+        first, memory = by_hand(model, segments(steps=3)[:1], memory)
+        _, memory = model.nll(*segments(steps=3)[1], memory)
+        last, _ = by_hand(model, segments(steps=3)[2:], memory)
+        assert loss == pytest.approx(np.mean([first, last]), abs=1e-5)
+
     @pytest.mark.parametrize("compiled", [{"jit_compile": True}, {"steps_per_execution": 3}, {"run_eagerly": True},
                                           {"jit_compile": True, "steps_per_execution": 2}])
     def test_in_every_way_of_execution(self, compiled):
@@ -211,6 +220,16 @@ class TestRefused:
             {"training": lambda: made.fit(data, verbose=0), "validation": lambda: made.fit(dataset(segments()), validation_data=data, verbose=0),
              "evaluation": lambda: made.evaluate(data, verbose=0), "prediction": lambda: made.predict(data, verbose=0)}[kind]()
         assert int(made.optimizer.iterations) == 0
+
+    def test_data_without_labels(self):
+        data = dataset(segments()).map(lambda token_ids, labels: token_ids)
+        for call in (trainer().fit, trainer().evaluate):
+            with pytest.raises(ValueError, match=r"must be \(token_ids, labels\) or \(token_ids, labels, token_weights\). Received: TensorSpec"):
+                call(data, verbose=0)
+
+    def test_single_batches(self):
+        with pytest.raises(ValueError, match="The memory of training must have begun"):
+            trainer().train_on_batch(*segments()[0])
 
     def test_rows_that_fill_no_batch_can_be_dropped(self):
         rows = tf.data.Dataset.from_tensor_slices((tiny_tokens(7, 8),) * 2).batch(3, drop_remainder=True)
