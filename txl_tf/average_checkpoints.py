@@ -10,10 +10,10 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from txl_tf.config import ModelConfig
+from txl_tf.faults import check_folder, say, writing
 from txl_tf.flags import check_no_arguments
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import VOCABULARY, load_vocabulary, read_config, save_model
-from txl_tf.run_folder import check_folder
 from txl_tf.run_state import checkpoint_paths, step_of, stored_weights, weights_of
 
 
@@ -39,7 +39,9 @@ def average_checkpoints(model_dir, last, output):
     for variable, values in zip(weights_of(model), zip(*map(_read, paths[-last:]), strict=True), strict=True):
         variable.assign(np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype))
     has_vocabulary = tf.io.gfile.exists(os.path.join(model_dir, VOCABULARY))
-    save_model(model, output, load_vocabulary(model_dir) if has_vocabulary else None)
+    vocabulary = load_vocabulary(model_dir) if has_vocabulary else None
+    with writing(output, "output"):
+        save_model(model, output, vocabulary)
     return [step_of(path) for path in paths[-last:]]
 
 

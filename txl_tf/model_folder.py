@@ -1,7 +1,9 @@
 """A model in a folder: config.json, model.weights.h5 and, where it is known, vocabulary.json."""
 
+import contextlib
 import dataclasses
 import json
+import math
 import os
 import tempfile
 
@@ -19,20 +21,40 @@ VOCABULARY = "vocabulary.json"
 _SHAPE = ("n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "untie_r", "cutoffs", "div_val", "tie_weight",
           "proj_share_all_but_first", "proj_same_dim", "attention")  # the settings that decide which weights there are
 
+_HEADER = 2 ** 14  # bytes, more than HDF5 adds to a weight
+
 
 def save_model(model, folder, vocabulary=None):
-    """Writes a TransformerXLLM, and a vocabulary of data_utils if given, to a folder, which is made if missing."""
+    """Writes a TransformerXLLM, and a vocabulary of data_utils if given, to a folder, which is made if missing.
+
+    What is there is not replaced before all is written.
+    """
     tf.io.gfile.makedirs(folder)
-    write_config(folder, {**read_config(folder, missing_ok=True), "model": dataclasses.asdict(model.config)})
-    if vocabulary is not None:
-        vocabulary.save(os.path.join(folder, VOCABULARY))
-    with replacing(os.path.join(folder, WEIGHTS)) as partial:
-        named = partial.with_name("partial." + WEIGHTS)  # Keras tells the format from the name
-        try:
-            model.save_weights(named)
-            os.replace(named, partial)
-        finally:
-            named.unlink(missing_ok=True)
+    config = {**read_config(folder, missing_ok=True), "model": dataclasses.asdict(model.config)}
+    names = (CONFIG, WEIGHTS) if vocabulary is None else (CONFIG, VOCABULARY, WEIGHTS)
+    with contextlib.ExitStack() as stack:
+        partial = {name: stack.enter_context(replacing(os.path.join(folder, name))) for name in names}
+        _save_weights(model, partial[WEIGHTS])
+        write_json(partial[CONFIG], config)
+        if vocabulary is not None:
+            vocabulary.save(partial[VOCABULARY])
+
+
+def _save_weights(model, path):
+    named = path.with_name("partial." + WEIGHTS)  # Keras tells the format from the name
+    try:
+        _check_room(named, sum(math.prod(weight.shape) * tf.as_dtype(weight.dtype).size + _HEADER for weight in model.weights))
+        model.save_weights(named)
+        os.replace(named, path)
+    finally:
+        named.unlink(missing_ok=True)
+
+
+def _check_room(path, size):
+    """Raises OSError if a file can't be so large; HDF5 would end the process, with status 139, where a disk is full."""
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
 
 
 def load_model(folder, dtype=None):

@@ -5,6 +5,7 @@ import time
 
 import tensorflow as tf
 
+from txl_tf.faults import say, writing
 from txl_tf.metrics import in_unit
 
 
@@ -24,7 +25,9 @@ class Progress:
     """
 
     def __init__(self, folder, train_steps, vocabulary_kind):
-        self.writer = tf.summary.create_file_writer(str(folder))
+        self.folder = str(folder)
+        with writing(self.folder, "folder"):
+            self.writer = tf.summary.create_file_writer(self.folder)
         self.train_steps = train_steps
         self.vocabulary_kind = vocabulary_kind
         self.seconds_a_step = None
@@ -49,7 +52,7 @@ class Progress:
         left = round(self.seconds_a_step * (self.train_steps - step))
         self._show(f"step {step:,}/{self.train_steps:,} | {value:.3f} {unit} | lr {learning_rate:.2e} | "
                    f"{tokens / seconds:,.0f} tokens/s | {left // 60}:{left % 60:02d} left")
-        with self.writer.as_default(step=step):
+        with writing(self.folder, "folder"), self.writer.as_default(step=step):
             tf.summary.scalar(f"train/{unit}", value)
             tf.summary.scalar("train/gradient_norm", gradient_norm)
             tf.summary.scalar("train/learning_rate", learning_rate)
@@ -63,7 +66,7 @@ class Progress:
     def end_line(self):
         """Moves on from the line that is written over itself."""
         if sys.stdout.isatty():
-            print(flush=True)
+            say("")
 
     def _show(self, line):
-        print(f"\r\033[K{line}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
+        say(f"\r\033[K{line}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n")

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from txl_tf import model_folder
 from txl_tf.config import ModelConfig
+from txl_tf.faults import writing
 
 RESULTS, LOG, BEST = "results.json", "log.jsonl", "best"
 
@@ -67,24 +68,20 @@ class RunFolder:
 
     def begin(self, model_config, train_config, identity, vocabulary, step):
         """Makes the folder, writes what the run is, and takes from the log what came after the step that it goes on from."""
-        try:
-            tf.io.gfile.makedirs(self.path)
-        except (tf.errors.OpError, OSError) as error:
-            reason = getattr(error, "message", None) or str(error)
-            raise ValueError(f"model_dir must be a folder that can be written ({reason}). Received: model_dir={self.path}") from error
-        vocabulary.save(self.file(model_folder.VOCABULARY))
-        model_folder.write_config(self.path, {
-            "model": dataclasses.asdict(model_config), "train": dataclasses.asdict(train_config), **identity,
-            "command": sys.argv, "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
-                                              "keras": keras.__version__}})
+        config = {"model": dataclasses.asdict(model_config), "train": dataclasses.asdict(train_config), **identity, "command": sys.argv,
+                  "versions": {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}}
         log = self._log()
         kept = "".join(_line(report) for report in _reports(log) if report["step"] <= step)
-        if kept != log:
-            model_folder.write_text(self.file(LOG), kept)
+        with writing(self.path):
+            tf.io.gfile.makedirs(self.path)
+            vocabulary.save(self.file(model_folder.VOCABULARY))
+            model_folder.write_config(self.path, config)
+            if kept != log:
+                model_folder.write_text(self.file(LOG), kept)
 
     def log(self, report):
         """Adds a line of JSON to the log; what is not finite becomes null, for JSON has no word for it."""
-        with tf.io.gfile.GFile(self.file(LOG), "a") as file:
+        with writing(self.path), tf.io.gfile.GFile(self.file(LOG), "a") as file:
             file.write(_line({name: None if isinstance(value, float) and not math.isfinite(value) else value
                               for name, value in report.items()}))
 
@@ -98,7 +95,13 @@ class RunFolder:
 
     def write_results(self, results):
         """Writes what was scored at the end."""
-        model_folder.write_json(self.file(RESULTS), results)
+        with writing(self.path):
+            model_folder.write_json(self.file(RESULTS), results)
+
+    def save_weights(self, model):
+        """Writes the weights where from_preset finds them."""
+        with writing(self.path):
+            model_folder.save_model(model, self.path)
 
     def keep_if_best(self, model, vocabulary, step, settings, score):
         """Keeps the model apart if it scores better than any before it with the same settings. Returns whether it does."""
@@ -106,8 +109,9 @@ class RunFolder:
         bar = best["valid"]["nll"] if best.get("settings") == settings else math.inf
         if not score["nll"] < bar:
             return False
-        model_folder.save_model(model, self.file(BEST), vocabulary)
-        model_folder.write_json(self.file(os.path.join(BEST, RESULTS)), {"step": step, "settings": settings, "valid": score})
+        with writing(self.path):
+            model_folder.save_model(model, self.file(BEST), vocabulary)
+            model_folder.write_json(self.file(os.path.join(BEST, RESULTS)), {"step": step, "settings": settings, "valid": score})
         return True
 
     def _json(self, name):
@@ -123,17 +127,6 @@ class RunFolder:
             return ""
         with tf.io.gfile.GFile(self.file(LOG), "rb") as file:
             return file.read().decode("utf-8", errors="replace")
-
-
-def check_folder(folder, name="model_dir"):
-    """Raises ValueError, with the name of the setting, if a folder can't be made or written; makes nothing."""
-    if "://" in folder:
-        return
-    nearest = os.path.abspath(folder)
-    while not os.path.exists(nearest):
-        nearest = os.path.dirname(nearest)
-    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"{name} must be a folder that can be written, unlike {nearest}. Received: {name}={folder}")
 
 
 def _line(report):

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.distribution import is_chief
+from txl_tf.faults import writing
 
 _FOLDER, _NAME = "checkpoints", "step"
 _APART = 1_000_003  # between the random seeds of one replica and the next
@@ -49,15 +50,24 @@ class RunState:
             variable.dtype.size * int(np.prod(variable.shape)) for variable in self.train_step.memory.variables.values())
 
     def save(self, step):
-        """Writes a checkpoint; all hosts must call this together."""
+        """Writes a checkpoint; all hosts must call this together. Raises OSError if it can't be written; those before it stay."""
         memory = self.train_step.memory.gathered() if self.save_memory else {}
         if is_chief(self.strategy):
             with tf.device("CPU:0"):
                 state = self._checkpoint(tf.Variable(step, dtype=tf.int64), memory)
+            with writing(self.model_dir):
+                self._write(state, step)
+
+    def _write(self, state, step):
+        kept = None
+        try:
             self._list_what_is_there(step)
             manager = tf.train.CheckpointManager(state, self._folder, max_to_keep=self.keep, checkpoint_name=_NAME)
             manager.save(checkpoint_number=step)
-            self._remove_leftovers({step_of(path) for path in manager.checkpoints if step_of(path) <= step})
+            kept = [path for path in manager.checkpoints if step_of(path) <= step]
+        finally:
+            if tf.io.gfile.isdir(self._folder):
+                self._remove_leftovers(set(map(step_of, self.checkpoints() if kept is None else kept)))
 
     def restore(self):
         """Reads the newest checkpoint that can be read, and returns its step; 0 if there is none."""
@@ -97,7 +107,7 @@ class RunState:
         for name in tf.io.gfile.listdir(self._folder):
             name = name.rstrip("/")
             found = re.match(rf"{_NAME}-(\d+)", name)
-            if found and (int(found[1]) not in kept or "temp" in name):
+            if name.startswith("checkpoint.tmp") or found and (int(found[1]) not in kept or "temp" in name):
                 path = os.path.join(self._folder, name)
                 (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 

@@ -1,23 +1,22 @@
 """The training run of the scripts: check, resume, train, save, evaluate, sample."""
 
-import contextlib
 import functools
 import math
 import shlex
-import signal
 
 import keras
 import tensorflow as tf
 
-from txl_tf import model_folder
 from txl_tf.distribution import is_chief, replica_batches
+from txl_tf.faults import check_folder, computing, say
 from txl_tf.inference.evaluation import evaluate, evaluation_model
 from txl_tf.inference.sampling import generate
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.metrics import in_unit
 from txl_tf.optimization import make_optimizer
+from txl_tf.preemption import STATUS, Preemption
 from txl_tf.progress import Progress
-from txl_tf.run_folder import RunFolder, check_folder
+from txl_tf.run_folder import RunFolder
 from txl_tf.run_state import RunState, step_of
 from txl_tf.train_step import TrainStep
 from txl_tf.warm_start import load_any_weights
@@ -41,8 +40,9 @@ class Training:
         strategy: a tf.distribute strategy; None: one device.
 
     Raises:
-        ValueError: if the folder can't be written, or holds a run on other data or with another model; if rows are no
-            multiple of the devices.
+        ValueError: if the folder holds a run on other data or with another model; if rows are no multiple of the devices.
+        OSError: if the folder can't be written.
+        MemoryError, ConnectionError: as `txl_tf.faults.computing` says.
 
     Example:
         run = Training(ModelConfig(n_token=256), TrainConfig(model_dir="runs/mine"), corpus)
@@ -57,14 +57,15 @@ class Training:
         check_folder(train_config.model_dir)
         self._check_data(model_config.tgt_len)
         self.step = 0
-        self._stopped_by = None
+        self._preemption = Preemption(self.strategy)
         self._copy = None  # of the model, for evaluation with other settings
         if not train_config.do_train and not train_config.eval_ckpt_path:
             model_config = self.folder.trained_config(corpus.vocabulary)
         with self.strategy.scope():
             self._make_model(model_config)
         rows = corpus.rows("train") if train_config.do_train else self.strategy.num_replicas_in_sync * train_config.batch_chunk
-        self._step = TrainStep(self.model, self.optimizer, self.strategy, train_config, rows)
+        with self._computing():
+            self._step = TrainStep(self.model, self.optimizer, self.strategy, train_config, rows)
         self.state = RunState(train_config.model_dir, self.strategy, self.model, self.optimizer, self._step,
                               train_config.keep_checkpoints, train_config.save_memory and train_config.do_train)
         if train_config.do_train:
@@ -79,11 +80,13 @@ class Training:
 
         Raises:
             FloatingPointError: if the loss or its gradient is not finite.
-            OSError: if a file of the corpus turns out to be damaged.
+            MemoryError: if a device has too little memory.
+            OSError: if a file of the corpus turns out to be damaged, the folder can't be written any more, or a host is lost.
             SystemExit: with code 143, after a checkpoint, if the process was told to end (SIGTERM).
         """
         try:
-            return self._run()
+            with self._computing():
+                return self._run()
         except tf.errors.DataLossError as error:
             try:
                 self.corpus.check()
@@ -104,7 +107,7 @@ class Training:
         if self.step < config.train_steps:
             self.train()
         elif self.is_chief:  # it was killed after its last checkpoint, perhaps before it wrote the weights too
-            model_folder.save_model(self.model, config.model_dir)
+            self.folder.save_weights(self.model)
         results = {"step": self.step, "settings": settings, **self.evaluate()}
         if self.is_chief:
             if "valid" in results and before.get("step") != self.step:
@@ -119,12 +122,13 @@ class Training:
 
         Raises:
             FloatingPointError: if the loss or its gradient is not finite; the checkpoints before that stay as they are.
+            OSError: if a checkpoint or report can't be written; the checkpoints before stay as they are.
             SystemExit: with code 143, after a checkpoint, if the process was told to end (SIGTERM).
         """
         config = self.train_config
         progress = Progress(self.folder.file("tensorboard"), config.train_steps, self.corpus.vocabulary.kind) if self.is_chief else None
         batches = None
-        with _handled(signal.SIGTERM, self._stop):
+        with self._preemption.awaited():
             while self.step < config.train_steps:
                 if batches is None or self.step % self._steps_an_epoch == 0:
                     batches = self._batches()
@@ -164,7 +168,13 @@ class Training:
         """Writes a checkpoint to resume from, and the weights where from_preset finds them."""
         self.state.save(self.step)
         if self.is_chief:
-            model_folder.save_model(self.model, self.train_config.model_dir)
+            self.folder.save_weights(self.model)
+
+    def _computing(self):
+        config, model = self.train_config, self.model.config
+        return computing(self.strategy, train_batch_size=self.corpus.rows("train"), tgt_len=model.tgt_len, mem_len=model.mem_len,
+                         batch_chunk=config.batch_chunk, remat=config.remat, eval_tgt_len=config.eval_tgt_len,
+                         eval_mem_len=self._eval_mem_len)
 
     def _make_model(self, model_config):
         config = self.train_config
@@ -319,24 +329,16 @@ class Training:
         except (KeyError, TypeError):
             return False
 
-    def _stop(self, number, frame):
-        del frame
-        self._stopped_by = number
-
     def _end_if_told_to(self):
         """Saves and ends if this process, or that of another host, was told to end."""
-        told = self._stopped_by is not None
-        if self.strategy.cluster_resolver is not None and self.strategy.num_replicas_in_sync > 1:
-            flags = self.strategy.experimental_distribute_values_from_function(lambda _: tf.constant(int(told)))
-            told = bool(self.strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None))
-        if told:
+        if self._preemption.is_told():
             self.save()
             self._say(f"\ntold to end: saved at step {self.step:,}; the same command goes on from there")
-            raise SystemExit(128 + signal.SIGTERM)
+            raise SystemExit(STATUS)
 
     def _say(self, text):
         if self.is_chief:
-            print(text, flush=True)
+            say(text)
 
     def _say_score(self, split, score):
         value, unit = in_unit(score["nll"], self.corpus.vocabulary.kind)
@@ -375,17 +377,3 @@ class Training:
         self._say(f"The model lies in {self.folder.path}. To sample from it:\n"
                   f"  python -m txl_tf.generate --model_dir={folder} --prompt=\"...\"\n"
                   f"To see its curves:\n  tensorboard --logdir={folder}")
-
-
-@contextlib.contextmanager
-def _handled(number, handler):
-    """Handles a signal within a with block, where signals can be handled at all: in the main thread."""
-    try:
-        before = signal.signal(number, handler)
-    except ValueError:
-        before = None
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(number, before)

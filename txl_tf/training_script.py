@@ -3,12 +3,13 @@
 import dataclasses
 import sys
 
+import tensorflow as tf
 from absl import logging
 
 from txl_tf.distribution import number_of_hosts
+from txl_tf.faults import check_folder
 from txl_tf.flags import check_no_arguments, read_configs
 from txl_tf.presets import fit_to_vocabulary
-from txl_tf.run_folder import check_folder
 from txl_tf.training import Training
 from txl_tf.warm_start import check_weights_exist
 
@@ -23,6 +24,7 @@ def run_script(name, strategy_of, open_corpus, argv):
         argv: what was left of the command line after the flags.
     """
     logging.set_verbosity(logging.WARNING)
+    tf.get_logger().setLevel("ERROR")  # it would warn of how TensorFlow itself is called
     try:
         check_no_arguments(argv)
         model_config, train_config, data_config = read_configs()
@@ -36,11 +38,11 @@ def run_script(name, strategy_of, open_corpus, argv):
             raise ValueError(f"num_hosts must be that of the cluster, {hosts}. Received: num_hosts={train_config.num_hosts}")
         corpus = open_corpus(tgt_len=model_config.tgt_len, num_hosts=hosts, **dataclasses.asdict(data_config))
         run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus, strategy)
-    except (ValueError, OSError) as error:
+    except (ValueError, MemoryError, OSError) as error:
         sys.exit(f"{name}: {error}")
     try:
         run.run()
-    except (FloatingPointError, OSError) as error:
+    except (FloatingPointError, MemoryError, OSError) as error:
         sys.exit(f"{name}: {error}")
     except KeyboardInterrupt:
         sys.exit(f"{name}: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from data_utils.vocabulary import ByteVocabulary
 from testing.forks import forks
+from testing.full_disk import files_at_most
 from testing.tiny_model import tiny_model
 from txl_tf.average_checkpoints import average_checkpoints
 from txl_tf.model_folder import VOCABULARY, load_model, load_vocabulary, save_model
@@ -55,6 +56,14 @@ def test_where_it_may_not_be_written(run, tmp_path):
         average_checkpoints(str(run), 2, f"{run}/")
     with pytest.raises(ValueError, match="^output must be a folder that can be written"):
         average_checkpoints(str(run), 2, str(tmp_path / "file"))
+
+
+def test_a_full_disk_leaves_the_model_that_was_there(run, tmp_path):
+    save_model(tiny_model(n_token=300), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(OSError, match="^output must be a folder that can be written, with room .* Received: output="), files_at_most(1_000):
+        average_checkpoints(str(run), 2, str(tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_damaged_checkpoint_is_named(run, tmp_path):

@@ -6,7 +6,9 @@ import os
 import numpy as np
 import pytest
 
+import txl_tf.model_folder
 from data_utils.vocabulary import ByteVocabulary
+from testing.full_disk import files_at_most
 from testing.tiny_model import tiny_model, tiny_tokens
 from txl_tf import TransformerXLLM
 from txl_tf.model_folder import (CONFIG, VOCABULARY, WEIGHTS, load_model, load_model_and_vocabulary, load_vocabulary, read_config,
@@ -72,6 +74,24 @@ def test_what_else_is_in_the_config_stays(folder):
 def test_saving_again_replaces(folder):
     save_model(tiny_model(seed=9), folder)
     np.testing.assert_array_equal(nll_of(load_model(folder)), nll_of(tiny_model(seed=9)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+def test_a_full_disk_leaves_the_model_that_was_there(tmp_path, share):
+    save_model(tiny_model(n_token=256), tmp_path, ByteVocabulary())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(OSError), files_at_most(int(share * len(before[WEIGHTS]))):
+        save_model(tiny_model(seed=9, n_token=256, clamp_len=3), tmp_path, ByteVocabulary())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_layer": 6}, {"d_inner": 512, "n_token": 5000}], ids=str)
+def test_room_is_looked_for_as_much_as_is_needed(tmp_path, monkeypatch, settings):
+    sizes = []
+    monkeypatch.setattr(txl_tf.model_folder, "_check_room", lambda path, size: sizes.append(size))
+    model = tiny_model(**settings)
+    save_model(model, tmp_path)
+    assert (tmp_path / WEIGHTS).stat().st_size < sizes[0] < 5 * model.count_params() + 2 ** 14 * len(model.weights)
 
 
 @pytest.mark.parametrize("name", ["enwik8_base", "text8_large"])

@@ -6,10 +6,11 @@ import math
 import pytest
 
 from data_utils.vocabulary import ByteVocabulary
+from testing.full_disk import files_at_most
 from testing.tiny_model import tiny_config, tiny_model
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.model_folder import load_model
-from txl_tf.run_folder import BEST, LOG, RESULTS, RunFolder, check_folder
+from txl_tf.run_folder import BEST, LOG, RESULTS, RunFolder
 
 MODEL = ModelConfig(n_token=256)
 
@@ -100,7 +101,13 @@ def test_weights_without_checkpoints_are_not_overwritten(tmp_path):
         RunFolder(str(tmp_path)).check_same_run(tiny_config(), {}, has_checkpoints=False)
 
 
-def test_a_folder_that_can_be_made_is_not_made(tmp_path):
-    check_folder(str(tmp_path / "new" / "deep"))
-    check_folder("gs://bucket/folder")
-    assert list(tmp_path.iterdir()) == []
+def test_a_full_disk_takes_nothing_from_the_folder(tmp_path):
+    folder = begun(tmp_path)
+    folder.keep_if_best(tiny_model(seed=2), ByteVocabulary(), 2, {}, {"nll": 3.0})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for write in (lambda: begun(tmp_path), lambda: folder.log({"step": 1, "text": "a" * 200}), lambda: folder.write_results({"a": "b" * 200}),
+                  lambda: folder.save_weights(tiny_model()), lambda: folder.keep_if_best(tiny_model(), ByteVocabulary(), 3, {}, {"nll": 1.0})):
+        with pytest.raises(OSError, match="^model_dir must be a folder that can be written, with room .* Received: model_dir="), files_at_most(100):
+            write()
+        (tmp_path / LOG).unlink(missing_ok=True)  # of which there may be a part of a line
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

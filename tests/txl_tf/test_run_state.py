@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from testing.full_disk import files_at_most
 from testing.tiny_model import tiny_config
 from txl_tf.config import TrainConfig
 from txl_tf.language_model import TransformerXLLM
@@ -113,6 +114,21 @@ def test_what_killed_runs_left_is_removed(tmp_path):
     state.save(12)
     assert names(tmp_path) == {"checkpoint", "step-10", "step-12", "other"} and kept_steps(tmp_path) == [10, 12]
     assert not list(folder.glob("*temp*"))
+
+
+def test_a_full_disk_leaves_those_that_were_there(tmp_path):
+    saved(tmp_path, 5, 10)
+    folder = tmp_path / "checkpoints"
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "checkpoint"}  # the list of them
+    state = a_state(tmp_path)
+    fill(state, 15)
+    for size in (0, 100, 2_000, len(before["step-10.data-00000-of-00001"]) - 1):
+        with pytest.raises(OSError, match="^model_dir must be a folder that can be written, with room .* Received: model_dir="), files_at_most(size):
+            state.save(15)
+        assert names(tmp_path) == {"checkpoint", "step-5", "step-10"}
+        assert {name: (folder / name).read_bytes() for name in before} == before
+    state.save(15)
+    assert kept_steps(tmp_path) == [10, 15]
 
 
 def test_one_that_was_not_listed_any_more_counts(tmp_path):

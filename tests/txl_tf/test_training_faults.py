@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import txl_tf.training
 from data_utils import prepare_corpus
+from testing.full_disk import files_at_most
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.model_folder import WEIGHTS, load_model
 from txl_tf.run_folder import RESULTS
@@ -52,6 +53,32 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_checkpoint_before
     np.testing.assert_array_equal(weights_of(a_run(tmp_path, corpus).model), before)
 
 
+def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(corpus, tmp_path):
+    a_run(tmp_path, corpus, train_steps=3).train()
+    before = weights_of(load_model(str(tmp_path)))
+    run = a_run(tmp_path, corpus)
+    with pytest.raises(OSError, match="^model_dir must be a folder that can be written, with room .* Received: model_dir="), files_at_most(4_000):
+        run.run()
+    assert run.step == 6
+    np.testing.assert_array_equal(weights_of(load_model(str(tmp_path))), before)
+    run = a_run(tmp_path, corpus)
+    assert run.step == 3
+    np.testing.assert_array_equal(weights_of(run.model), before)
+
+
+def test_too_little_memory_for_a_step_names_what_needs_less(corpus, tmp_path, monkeypatch):
+    def exhausted(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nand more")
+
+    run = a_run(tmp_path, corpus)
+    monkeypatch.setattr(run._step, "run", exhausted)
+    with pytest.raises(MemoryError, match="must fit into the memory of a device.*Received: train_batch_size=2, tgt_len=8, mem_len=7, batch_chunk=1"):
+        run.run()
+    monkeypatch.setattr(txl_tf.training, "evaluate", exhausted)
+    with pytest.raises(MemoryError, match="Received: .*eval_tgt_len=8, eval_mem_len=28$"):
+        a_run(tmp_path, corpus, eval_steps=0).run()
+
+
 @pytest.mark.parametrize("what_is_there", ["older weights", "none"])
 def test_weights_lost_behind_the_last_checkpoint_are_written_by_the_next_run(corpus, tmp_path, what_is_there, capsys):
     run = a_run(tmp_path, corpus)
@@ -93,7 +120,7 @@ def test_a_finished_run_is_evaluated_anew_with_other_settings(corpus, tmp_path, 
 
 
 def test_a_folder_that_cannot_be_made_is_refused_by_name(corpus):
-    with pytest.raises(ValueError, match="model_dir must be a folder that can be written.*Received: model_dir=/proc/no/such"):
+    with pytest.raises(OSError, match="model_dir must be a folder that can be written.*Received: model_dir=/proc/no/such"):
         a_run("/proc/no/such", corpus)
 
 

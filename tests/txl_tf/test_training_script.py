@@ -53,7 +53,7 @@ def test_a_run_that_ends_well(ended):
 
 
 @pytest.mark.parametrize("error, message", [
-    (FloatingPointError("not finite"), "script.py: not finite"), (OSError("disk"), "script.py: disk"),
+    (FloatingPointError("not finite"), "script.py: not finite"), (OSError("disk"), "script.py: disk"), (MemoryError("memory"), "script.py: memory"),
     (KeyboardInterrupt(), "script.py: interrupted; the same command goes on from the last checkpoint in runs/mine"), (SystemExit(143), 143),
 ], ids=str)
 def test_how_a_run_may_end(ended, error, message):
