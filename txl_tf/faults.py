@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import sys
 
 import tensorflow as tf
@@ -41,6 +42,12 @@ def say(text, end="\n"):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise type(error)(f"Standard output must be open, with room for what is printed ({_reason(error)}). "
                           f"Received: stdout={sys.stdout.name}") from error
+
+
+def interrupted(sentence):
+    """Ends the process as one that the user has interrupted, with Ctrl-C."""
+    print(sentence, file=sys.stderr)
+    sys.exit(128 + signal.SIGINT)
 
 
 @contextlib.contextmanager

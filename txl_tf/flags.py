@@ -49,6 +49,11 @@ def read_configs():
     return model_config, train_config, data_config
 
 
+def given_model_settings():
+    """Returns {name: value} of a ModelConfig's fields that are on the command line."""
+    return _given(ModelConfig)
+
+
 def check_no_arguments(argv):
     """Raises ValueError if a command line has more than flags; argv is what absl leaves of it."""
     if len(argv) > 1:

@@ -18,8 +18,8 @@ from txl_tf.presets import PRESETS
 CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
 VOCABULARY = "vocabulary.json"
-_SHAPE = ("n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "untie_r", "cutoffs", "div_val", "tie_weight",
-          "proj_share_all_but_first", "proj_same_dim", "attention")  # the settings that decide which weights there are
+SHAPE = ("n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "untie_r", "cutoffs", "div_val", "tie_weight",
+         "proj_share_all_but_first", "proj_same_dim", "attention")  # the settings that decide which weights there are
 
 _HEADER = 2 ** 14  # bytes, more than HDF5 adds to a weight
 
@@ -78,7 +78,7 @@ def load_weights(model, folder):
     if not tf.io.gfile.exists(weights):
         raise ValueError(f"folder must hold {WEIGHTS}, which a run writes at its first checkpoint. Received: folder={folder}")
     stored = ModelConfig(**read_config(folder)["model"])
-    other = [name for name in _SHAPE if getattr(stored, name) != getattr(model.config, name)]  # Keras takes a part of a model in silence
+    other = [name for name in SHAPE if getattr(stored, name) != getattr(model.config, name)]  # Keras takes a part of a model in silence
     if other:
         raise ValueError(f"the weights must be of the same model, not one with {', '.join(f'{name}={getattr(stored, name)}' for name in other)}. "
                          f"Received: {', '.join(f'{name}={getattr(model.config, name)}' for name in other)}")

@@ -15,13 +15,14 @@ from txl_tf.config import ModelConfig
 from txl_tf.faults import writing
 
 RESULTS, LOG, BEST = "results.json", "log.jsonl", "best"
+_SCORED = (*model_folder.SHAPE, "memory_start", "layer_norm_epsilon")  # settings of a model that its scores depend on
 
 
 class RunFolder:
     """What a run leaves beside its checkpoints and TensorBoard summaries.
 
     config.json has the settings, what the run was begun on, the command and the versions; log.jsonl a line of JSON a report;
-    results.json what was scored at the end; best/ the model that was best on the valid split, with its score.
+    results.json what was scored last; best/ the model that was best on the valid split, with its score.
 
     Args:
         path: the folder, here or at any address that tf.io.gfile opens.
@@ -56,6 +57,15 @@ class RunFolder:
             raise ValueError(f"model_dir must be new or hold a run of the same model on the same data; {self.path} has "
                              f"{', '.join(f'{name}={was.get(name)}' for name in other)}. Received: "
                              f"{', '.join(f'{name}={now[name]}' for name in other)}")
+
+    def check_model(self, settings):
+        """Raises ValueError where settings of a model, name -> value, are others than those of the run, which is to be scored."""
+        stored = ModelConfig(**model_folder.read_config(self.path)["model"])
+        other = [name for name in _SCORED if name in settings and settings[name] != getattr(stored, name)]
+        if other:
+            raise ValueError(f"What is scored must be the model of the run in {self.path}, which has "
+                             f"{', '.join(f'{name}={getattr(stored, name)}' for name in other)}. Received: "
+                             f"{', '.join(f'{name}={settings[name]}' for name in other)}")
 
     def trained_config(self, vocabulary):
         """Returns the ModelConfig of the run. Raises ValueError if there is none, or its vocabulary is another one."""
@@ -94,9 +104,11 @@ class RunFolder:
         return self._json(RESULTS)
 
     def write_results(self, results):
-        """Writes what was scored at the end."""
+        """Writes what was scored; other splits of the same step, scored with the same settings, stay."""
+        before = self.results()
+        same = all(before.get(name) == results.get(name) for name in ("step", "settings"))
         with writing(self.path):
-            model_folder.write_json(self.file(RESULTS), results)
+            model_folder.write_json(self.file(RESULTS), {**before, **results} if same else results)
 
     def save_weights(self, model):
         """Writes the weights where from_preset finds them."""

@@ -264,7 +264,10 @@ class Training:
         if len(results) > 1:
             value, unit = in_unit(results[best][split]["nll"], self.corpus.vocabulary.kind)
             self._say(f"best on {split}: step {best:,} with {value:.3f} {unit}")
-        return {"step": best, "settings": self._evaluation_settings(), **results[best]}
+        found = {"step": best, "settings": self._evaluation_settings(), **results[best]}
+        if self.is_chief and not config.eval_ckpt_path:
+            self.folder.write_results(found)
+        return found
 
     def _batches(self):
         """Returns an iterator of the training batches that are left of this pass over the data."""

@@ -7,9 +7,10 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf.distribution import number_of_hosts
-from txl_tf.faults import check_folder
-from txl_tf.flags import check_no_arguments, read_configs
+from txl_tf.faults import check_folder, interrupted
+from txl_tf.flags import check_no_arguments, given_model_settings, read_configs
 from txl_tf.presets import fit_to_vocabulary
+from txl_tf.run_folder import RunFolder
 from txl_tf.training import Training
 from txl_tf.warm_start import check_weights_exist
 
@@ -32,6 +33,8 @@ def run_script(name, strategy_of, open_corpus, argv):
         for setting in ("warm_start_path", "eval_ckpt_path"):
             if getattr(train_config, setting) is not None:
                 check_weights_exist(getattr(train_config, setting), setting)
+        if not train_config.do_train and train_config.eval_ckpt_path is None:
+            RunFolder(train_config.model_dir).check_model(given_model_settings())
         strategy = strategy_of(train_config)
         hosts = number_of_hosts(strategy)
         if train_config.num_hosts not in (1, hosts):
@@ -45,4 +48,4 @@ def run_script(name, strategy_of, open_corpus, argv):
     except (FloatingPointError, MemoryError, OSError) as error:
         sys.exit(f"{name}: {error}")
     except KeyboardInterrupt:
-        sys.exit(f"{name}: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")
+        interrupted(f"{name}: interrupted; the same command goes on from the last checkpoint in {train_config.model_dir}")

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from testing.full_disk import files_at_most
-from txl_tf.faults import check_folder, computing, say, writing
+from txl_tf.faults import check_folder, computing, interrupted, say, writing
 
 SIZES = {"train_batch_size": 4, "remat": False}
 
@@ -76,6 +76,12 @@ def test_a_reader_that_has_gone_away(monkeypatch):
         monkeypatch.setattr(sys, "stdout", file)
         with pytest.raises(BrokenPipeError, match="Broken pipe"):
             say("hello")
+
+
+def test_interrupted(capsys):
+    with pytest.raises(SystemExit) as end:
+        interrupted("script.py: interrupted")
+    assert end.value.code == 130 and capsys.readouterr().err == "script.py: interrupted\n"
 
 
 def test_too_little_memory():

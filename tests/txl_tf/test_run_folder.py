@@ -81,8 +81,13 @@ def test_the_best_is_kept_apart(tmp_path):
 def test_results(tmp_path):
     folder = RunFolder(str(tmp_path))
     assert folder.results() == {}
-    folder.write_results({"step": 1})
-    assert folder.results() == {"step": 1}
+    for results, kept in (
+            ({"step": 1, "settings": {"tgt_len": 5}, "valid": 1}, {"step": 1, "settings": {"tgt_len": 5}, "valid": 1}),
+            ({"step": 1, "settings": {"tgt_len": 5}, "test": 2}, {"step": 1, "settings": {"tgt_len": 5}, "valid": 1, "test": 2}),
+            ({"step": 1, "settings": {"tgt_len": 6}, "test": 3}, {"step": 1, "settings": {"tgt_len": 6}, "test": 3}),
+            ({"step": 2, "settings": {"tgt_len": 6}, "valid": 4}, {"step": 2, "settings": {"tgt_len": 6}, "valid": 4})):
+        folder.write_results(results)
+        assert folder.results() == kept
 
 
 def test_the_configuration_and_vocabulary_of_a_run(tmp_path):

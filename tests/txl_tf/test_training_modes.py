@@ -77,6 +77,8 @@ class TestScoring:
         found = a_run(copied, do_train=False).run()
         assert found == {**results_of(whole), "step": 8} and "step 8:" in capsys.readouterr().out
         assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+        other = a_run(copied, do_train=False, eval_split="valid", max_eval_batch=1).run()
+        assert results_of(copied) == other != found
 
     def test_every_one_that_is_kept(self, copied, capsys):
         a_run(copied, train_steps=9).run()
@@ -123,7 +125,7 @@ class TestOneCheckpoint:
     def test_of_a_run_and_a_folder(self, whole, tmp_path):
         def scored(path, **model_settings):
             config = dataclasses.replace(MODEL, **model_settings)
-            return a_run(tmp_path / "none", config, do_train=False, eval_ckpt_path=str(path)).run()["valid"]["nll"]
+            return a_run(tmp_path / "none", config, do_train=False, eval_ckpt_path=str(path), eval_split="valid").run()["valid"]["nll"]
 
         assert scored(whole / "checkpoints" / "step-8") == results_of(whole)["valid"]["nll"]
         assert scored(whole, dropout=0.0) == results_of(whole)["valid"]["nll"]

@@ -1,12 +1,16 @@
 """From the flags to the run: every end that the user can mend is one sentence. Whole runs are in test_train_gpu.py."""
 
+import dataclasses
+
 import pytest
 import tensorflow as tf
 from absl import flags
 
 import txl_tf.training_script
 from testing.number_corpus import NumberCorpus
+from txl_tf.config import ModelConfig
 from txl_tf.flags import define_flags
+from txl_tf.model_folder import write_config
 from txl_tf.training_script import run_script
 
 
@@ -54,7 +58,7 @@ def test_a_run_that_ends_well(ended):
 
 @pytest.mark.parametrize("error, message", [
     (FloatingPointError("not finite"), "script.py: not finite"), (OSError("disk"), "script.py: disk"), (MemoryError("memory"), "script.py: memory"),
-    (KeyboardInterrupt(), "script.py: interrupted; the same command goes on from the last checkpoint in runs/mine"), (SystemExit(143), 143),
+    (KeyboardInterrupt(), 130), (SystemExit(143), 143),
 ], ids=str)
 def test_how_a_run_may_end(ended, error, message):
     assert ended("--data_dir=mine", run=raising(error)) == message
@@ -77,6 +81,28 @@ def test_a_folder_below_a_file(ended, tmp_path):
     (tmp_path / "file").write_text("text")
     message = f"model_dir must be a folder that can be written, unlike {tmp_path / 'file'}. Received: model_dir=file/run"
     assert ended("--data_dir=mine", "--model_dir=file/run", strategy_of=None) == f"script.py: {message}"
+
+
+def test_an_interrupted_run_says_how_it_goes_on(ended, capsys):
+    assert ended("--data_dir=mine", run=raising(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "script.py: interrupted; the same command goes on from the last checkpoint in runs/mine\n"
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--n_layer=3"], "which has n_layer=4. Received: n_layer=3"),
+    (["--d_model=8", "--cutoffs=3,5", "--memory_start=zeros"],
+     "which has d_model=192, cutoffs=(), memory_start=empty. Received: d_model=8, cutoffs=(3, 5), memory_start=zeros"),
+    (["--n_layer=4", "--dropout=0.5", "--init_std=1", "--tgt_len=7", "--eval_tgt_len=9", "--clamp_len=5"], None),
+], ids=str)
+def test_what_is_scored_must_be_the_model_of_the_run(ended, tmp_path, arguments, message):
+    write_config(str(tmp_path), {"model": dataclasses.asdict(ModelConfig(n_token=256))})
+    sentence = message and f"script.py: What is scored must be the model of the run in {tmp_path}, {message}"
+    for without_training in ("--do_train=False", "--do_eval_only"):
+        assert ended("--data_dir=mine", f"--model_dir={tmp_path}", without_training, *arguments) == sentence
+
+
+def test_where_there_is_no_run_there_is_nothing_to_score(ended, tmp_path):
+    assert "must hold a model's config.json" in ended("--data_dir=mine", f"--model_dir={tmp_path}/none", "--do_train=False")
 
 
 def test_other_faults_are_not_hidden(ended):
