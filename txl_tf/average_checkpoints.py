@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from txl_tf.config import ModelConfig
-from txl_tf.faults import check_folder, say, writing
+from txl_tf.faults import check_folder, interrupted, say, writing
 from txl_tf.flags import check_no_arguments
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import VOCABULARY, load_vocabulary, read_config, save_model
@@ -60,9 +60,11 @@ def main(argv):
     try:
         check_no_arguments(argv)
         steps = average_checkpoints(settings.model_dir, settings.last, settings.output)
+        say(f"the mean of the weights at steps {', '.join(f'{step:,}' for step in steps)} lies in {settings.output}")
     except (ValueError, OSError) as error:
         sys.exit(f"txl_tf.average_checkpoints: {error}")
-    print(f"the mean of the weights at steps {', '.join(f'{step:,}' for step in steps)} lies in {settings.output}")
+    except KeyboardInterrupt:
+        interrupted("txl_tf.average_checkpoints: interrupted")
 
 
 if __name__ == "__main__":

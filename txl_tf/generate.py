@@ -10,6 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import app, flags, logging
 
 from data_utils.detokenize import detokenize
+from txl_tf.faults import interrupted, say
 from txl_tf.flags import check_no_arguments
 from txl_tf.inference.beam_search import beam_search
 from txl_tf.inference.sampling import check_length, sample_tokens
@@ -17,6 +18,7 @@ from txl_tf.inference.text_stream import TextStream
 from txl_tf.model_folder import load_model_and_vocabulary
 
 _SAMPLING = ("top_k", "top_p", "temperature", "repetition_penalty")  # arguments of sample_tokens; what is unset is its default
+_MOST_NAMED = 10  # unknown words of the prompts
 
 
 def main(argv):
@@ -28,13 +30,20 @@ def main(argv):
         _check_together(settings)
         model, vocabulary = load_model_and_vocabulary(settings.model_dir)
         output = _output(model, vocabulary, prompts, settings)
+        _warn_of_unknown(vocabulary, prompts)
     except (ValueError, OSError) as error:
         sys.exit(f"txl_tf.generate: {error}")
+    except KeyboardInterrupt:
+        interrupted("txl_tf.generate: interrupted")
     try:
         for text in output:
-            print(text, end="", flush=True)
-    except (BrokenPipeError, KeyboardInterrupt):  # the reader, or the user, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            say(text, end="")
+    except BrokenPipeError:  # the reader has had enough
+        pass
+    except OSError as error:
+        sys.exit(f"txl_tf.generate: {error}")
+    except KeyboardInterrupt:
+        interrupted("txl_tf.generate: interrupted")
 
 
 def _prompts(prompts, prompt_file):
@@ -107,6 +116,18 @@ def _encoded(vocabulary, prompt):
     if len(ids) == 0:
         raise ValueError(f"A prompt must hold at least one token of the vocabulary. Received: prompt={prompt!r}")
     return ids
+
+
+def _warn_of_unknown(vocabulary, prompts):
+    """Says on stderr which words, or characters, of the prompts the model does not know."""
+    if vocabulary.unknown_id is None:
+        return
+    shown = vocabulary.decode([vocabulary.unknown_id])
+    parts = dict.fromkeys(part for prompt in prompts for part in (prompt.split() if vocabulary.kind == "word" else prompt))
+    unknown = [part for part in parts if part != shown and vocabulary.unknown_id in vocabulary.encode(part)]
+    if unknown:
+        more = f" and {len(unknown) - _MOST_NAMED:,} more" if len(unknown) > _MOST_NAMED else ""
+        print(f"not in the vocabulary, so read as {shown}: {' '.join(unknown[:_MOST_NAMED])}{more}", file=sys.stderr)
 
 
 def _stop_token(vocabulary, text):

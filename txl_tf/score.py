@@ -13,6 +13,7 @@ from absl import app, flags, logging
 
 from data_utils.vocabulary_base import utf8
 from txl_tf.config import TrainConfig
+from txl_tf.faults import interrupted, say
 from txl_tf.inference.evaluation import evaluation_model
 from txl_tf.inference.scoring import check_sizes, score
 from txl_tf.metrics import bits_per_character, perplexity
@@ -45,18 +46,21 @@ def main(argv):
     except (ValueError, OSError) as error:
         sys.exit(f"txl_tf.score: {error}")
     except KeyboardInterrupt:
-        sys.exit("txl_tf.score: interrupted")
+        interrupted("txl_tf.score: interrupted")
     try:
         if settings.json:
             _print_json(documents, scores, vocabulary, settings.tokens)
         else:
             _print_table([document.name for document in documents], [_counts(*pair, vocabulary) for pair in zip(documents, scores)])
-            print(f"log prob and nll are in nats, with memory {mem_len} and segments of {settings.tgt_len}. The first token of "
-                  f"{'the stream' if settings.stream else 'a document'} has no context, hence no score. Characters (bpc) and bytes are "
-                  "those of the text itself, also where tokens lose some of it.")
-        sys.stdout.flush()
-    except (BrokenPipeError, KeyboardInterrupt):  # the reader, or the user, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            say(f"log prob and nll are in nats, with memory {mem_len} and segments of {settings.tgt_len}. The first token of "
+                f"{'the stream' if settings.stream else 'a document'} has no context, hence no score. Characters (bpc) and bytes are "
+                "those of the text itself, also where tokens lose some of it.")
+    except BrokenPipeError:  # the reader has had enough
+        pass
+    except OSError as error:
+        sys.exit(f"txl_tf.score: {error}")
+    except KeyboardInterrupt:
+        interrupted("txl_tf.score: interrupted")
 
 
 def _check(paths, settings):
@@ -134,7 +138,7 @@ def _print_json(documents, scores, vocabulary, with_tokens):
             strings = {token: vocabulary.decode([token]) for token in set(ids)}
             content.update(token_ids=ids, token_strings=[strings[token] for token in ids],
                            token_log_probs=[None] * (len(ids) - len(found)) + found.tolist())
-        print(json.dumps(content))
+        say(json.dumps(content))
 
 
 def _print_table(names, counts):
@@ -147,7 +151,7 @@ def _print_table(names, counts):
         rows.append([name, *("-" if rated[column] is None else format(rated[column], _COLUMNS[column][1]) for column in columns)])
     widths = [max(map(len, column)) for column in zip(*rows)]
     for name, *cells in rows:
-        print("  ".join([name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:]))]))
+        say("  ".join([name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:]))]))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from absl import flags
 import txl_tf.generate
 from data_utils import ByteVocabulary, WordVocabulary
 from data_utils.detokenize import detokenize
+from testing.full_disk import files_at_most
 from txl_tf.config import ModelConfig
 from txl_tf.inference.beam_search import beam_search
 from txl_tf.inference.sampling import generate
@@ -279,6 +280,35 @@ def test_bad_input(refusal, settings, received):
 def test_a_word_that_is_no_stop_token_and_a_prompt_without_words(refusal, word_folder):
     assert refusal(prompt="the", stop_token="dog", model_dir=str(word_folder)).endswith("Received: stop_token='dog'")
     assert refusal(prompt=["the", "  "], model_dir=str(word_folder)).endswith("Received: prompt='  '")
+
+
+def test_words_that_are_not_known_are_named(command, word_folder):
+    command(prompt=["the dog 's <unk> fox", "a fox and a dog"], model_dir=str(word_folder))
+    assert command.error == "not in the vocabulary, so read as <unk>: dog a and\n"
+    command(prompt=" ".join(f"w{number}" for number in range(1_200)), model_dir=str(word_folder), json=True)
+    assert command.error == f"not in the vocabulary, so read as <unk>: {' '.join(f'w{number}' for number in range(10))} and 1,190 more\n"
+    command(prompt="the fox", model_dir=str(word_folder))
+    assert command.error == ""
+
+
+def test_it_may_be_interrupted_and_its_output_full(refusal, command, tmp_path, monkeypatch, capsys):
+    with open(tmp_path / "output", "w", encoding="utf-8") as file, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", file)
+        with files_at_most(10):
+            message = refusal(prompt="def main")
+    assert message.startswith("txl_tf.generate: Standard output must be open, with room") and message.endswith("output")
+    for where in ("load_model_and_vocabulary", "say"):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+            patch.setattr(txl_tf.generate, where, interrupt)
+            if where == "say":
+                command(prompt="def main")
+            else:
+                txl_tf.generate.main(flags.FLAGS(["generate", "--model_dir=nowhere", "--prompt=a"]))
+        assert end.value.code == 130 and capsys.readouterr().err == "txl_tf.generate: interrupted\n"
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_a_stray_argument(refusal):

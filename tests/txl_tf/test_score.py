@@ -12,6 +12,7 @@ import pytest
 
 import txl_tf.score
 from data_utils import ByteVocabulary, CharVocabulary, WordVocabulary
+from testing.full_disk import files_at_most
 from txl_tf.config import ModelConfig
 from txl_tf.inference.evaluation import evaluation_model
 from txl_tf.inference.scoring import score
@@ -168,7 +169,7 @@ def test_standard_input(command, monkeypatch):
 @pytest.mark.parametrize("names, settings, received", [
     ([], {}, "none"), (["missing.txt"], {}, "FILE=missing.txt"), (["."], {}, "FILE=."), (["a.txt", "latin.txt"], {}, "FILE=latin.txt"),
     (["a.txt"], {"tokens": True}, "tokens=True, json=False"), (["a.txt"], {"tgt_len": 0}, "tgt_len=0"),
-    (["a.txt"], {"mem_len": -1}, "mem_len=-1"), (["a.txt"], {"batch_size": 0}, "batch_size=0"),
+    (["a.txt"], {"mem_len": -1}, "mem_len=-1"), (["a.txt"], {"clamp_len": -5}, "clamp_len=-5"), (["a.txt"], {"batch_size": 0}, "batch_size=0"),
     (["a.txt"], {"model_dir": "nowhere"}, "model_dir=nowhere"), (["a.txt"], {"model_dir": "enwik8_base"}, "model_dir=enwik8_base"),
 ], ids=str)
 def test_bad_input(refusal, folder, names, settings, received):
@@ -181,6 +182,23 @@ def test_a_symbol_that_the_vocabulary_lacks(refusal, tmp_path):
     (tmp_path / "text.txt").write_text("ab\nac\n")
     message = refusal(str(tmp_path / "text.txt"), lines=True, model_dir=str(tmp_path))
     assert "'\\n'" in message and message.endswith(f"Received: FILE={tmp_path / 'text.txt'}:1")
+
+
+def test_it_may_be_interrupted_and_its_output_full(command, tmp_path, monkeypatch, capsys):
+    with open(tmp_path / "output", "w", encoding="utf-8") as file, monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "stdout", file)
+        with files_at_most(20):
+            command("a.txt")
+    assert end.value.code.startswith("txl_tf.score: Standard output must be open, with room") and end.value.code.endswith("output")
+    for where in ("_scores", "_print_table"):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+            patch.setattr(txl_tf.score, where, interrupt)
+            command("a.txt")
+        assert end.value.code == 130 and capsys.readouterr().err == "txl_tf.score: interrupted\n"
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_it_reads_no_arguments_when_imported():
