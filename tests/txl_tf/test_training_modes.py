@@ -101,11 +101,11 @@ class TestScoring:
         ({"eval_split": "train"}, ["train"]), ({"eval_split": "test", "do_test": True}, ["test"]),
         ({"eval_split": "valid", "do_test": True}, ["valid", "test"]), ({"do_eval": False, "do_test": True}, ["test"]),
     ], ids=str)
-    def test_the_splits(self, whole, changes, splits):
-        assert [name for name in a_run(whole, do_train=False, **changes).run() if name not in ("step", "settings")] == splits
+    def test_the_splits(self, copied, changes, splits):
+        assert [name for name in a_run(copied, do_train=False, **changes).run() if name not in ("step", "settings")] == splits
 
-    def test_some_batches_of_a_split(self, whole):
-        assert [a_run(whole, do_train=False, eval_split="valid", max_eval_batch=count).run()["valid"]["tokens"] for count in (1, 2, -1)] == [
+    def test_some_batches_of_a_split(self, copied):
+        assert [a_run(copied, do_train=False, eval_split="valid", max_eval_batch=count).run()["valid"]["tokens"] for count in (1, 2, -1)] == [
             10, 20, 40]
 
     def test_without_a_run_there_is_nothing_to_score(self, tmp_path, copied):
@@ -116,8 +116,8 @@ class TestScoring:
             a_run(copied, do_train=False)
         assert not (tmp_path / "none").exists()
 
-    def test_another_precision(self, whole):
-        found = a_run(whole, do_train=False, precision="mixed_float16").run()
+    def test_another_precision(self, whole, copied):
+        found = a_run(copied, do_train=False, precision="mixed_float16").run()
         assert found["valid"]["nll"] == pytest.approx(results_of(whole)["valid"]["nll"], rel=0.01)
 
 
@@ -125,7 +125,7 @@ class TestOneCheckpoint:
     def test_of_a_run_and_a_folder(self, whole, tmp_path):
         def scored(path, **model_settings):
             config = dataclasses.replace(MODEL, **model_settings)
-            return a_run(tmp_path / "none", config, do_train=False, eval_ckpt_path=str(path), eval_split="valid").run()["valid"]["nll"]
+            return a_run(tmp_path / "none", config, do_train=False, eval_ckpt_path=str(path)).run()["valid"]["nll"]
 
         assert scored(whole / "checkpoints" / "step-8") == results_of(whole)["valid"]["nll"]
         assert scored(whole, dropout=0.0) == results_of(whole)["valid"]["nll"]
