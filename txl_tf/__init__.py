@@ -4,6 +4,14 @@ The alphabet of shapes, the same in every docstring and einsum: B batch, T segme
 size, D model, L layers, V vocabulary. Batch comes first.
 """
 
+import logging
+import os
+import sys
+
+if sys.argv[:1] == ["-m"]:  # python -m txl_tf.NAME: a command, whose user TensorFlow's remarks are not for
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
 from txl_tf.attention.relative import RelativeMultiHeadAttention
 from txl_tf.backbone import TransformerXLBackbone
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint

@@ -3,8 +3,6 @@
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging

@@ -1,11 +1,8 @@
 """Goes on from prompts with a trained model: `python -m txl_tf.generate --model_dir=runs/mine --prompt="..."`."""
 
 import json
-import os
 import secrets
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags, logging
 

@@ -1,12 +1,9 @@
 """Scores texts with a trained model: `python -m txl_tf.score --model_dir=runs/mine FILE [FILE...]`."""
 
 import json
-import os
 import re
 import sys
 import typing
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 from absl import app, flags, logging

@@ -7,7 +7,6 @@ import os
 import sys
 from typing import NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if __name__ == "__main__":  # else TensorFlow computes sinusoids and every layer's mask beforehand: literals of MiB
     os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_disable_constant_folding=true".strip()
 

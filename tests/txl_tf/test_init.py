@@ -1,6 +1,10 @@
 """The public names that DESIGN promises, called as it writes them."""
 
+import importlib
 import inspect
+import logging
+import os
+import sys
 
 import numpy as np
 import pytest
@@ -28,6 +32,18 @@ def test_preset_config():
 ])
 def test_defaults_of_the_model_config(field, default):
     assert getattr(txl_tf.ModelConfig(n_token=5), field) == default
+
+
+@pytest.mark.parametrize("argument, level", [("-m", "3"), ("-c", None), ("program.py", None)])
+def test_tensorflow_is_silent_for_commands_alone(monkeypatch, argument, level):
+    logger = logging.getLogger("tensorflow")
+    before = logger.level
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    monkeypatch.setattr(sys, "argv", [argument])
+    importlib.reload(txl_tf)
+    assert os.environ.get("TF_CPP_MIN_LOG_LEVEL") == level and logger.level == (logging.ERROR if level else before)
+    os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    logger.setLevel(before)
 
 
 @pytest.mark.parametrize("argument, field", [("dropout", "dropatt"), ("clamp_len", "clamp_len")])

@@ -1,9 +1,6 @@
 """The best score over attention lengths: `python -m txl_tf.analysis.attention_length --model_dir=... --data_dir=... --mem_len=64,128`."""
 
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 from absl import app, flags, logging

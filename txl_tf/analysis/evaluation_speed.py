@@ -2,13 +2,10 @@
 
 import dataclasses
 import importlib.util
-import os
 import statistics
 import sys
 import time
 from typing import NamedTuple
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
