@@ -9,8 +9,8 @@ import sys
 import tensorflow as tf
 
 _TASK = re.compile(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)")
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
-         tf.errors.InternalError)  # what the other hosts get, depending on what they were at
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
+_ABORTED = "Collective ops is aborted"  # what the other hosts are told with any kind of error
 
 
 def check_folder(folder, name="model_dir"):
@@ -65,8 +65,8 @@ def computing(strategy, **sizes):
             "A step must fit into the memory of a device; a smaller train_batch_size, tgt_len or mem_len, a larger batch_chunk or "
             "remat=True need less, in evaluation a smaller eval_batch_size, eval_tgt_len or eval_mem_len. Received: "
             f"{', '.join(f'{name}={size}' for name, size in sizes.items())}") from error
-    except _LOST as error:
-        if strategy.cluster_resolver is None:
+    except tf.errors.OpError as error:
+        if strategy.cluster_resolver is None or not (isinstance(error, _LOST) or _ABORTED in error.message):
             raise
         raise ConnectionError(
             "Every host must answer until the end; the same command on all hosts goes on from the last checkpoint. Received: nothing "

@@ -101,7 +101,13 @@ def test_a_lost_host_is_named(message, lost):
     assert "the same command on all hosts goes on from the last checkpoint" in str(error)
 
 
-@pytest.mark.parametrize("error", [tf.errors.UnavailableError(None, None, "gone"), tf.errors.InvalidArgumentError(None, None, "bad"),
-                                   RuntimeError("bug")], ids=repr)
-def test_other_faults_are_not_hidden(error):
-    assert ended(error) is error
+def test_a_lost_host_whatever_the_kind_of_error():
+    error = ended(tf.errors.InternalError(None, None, "Collective ops is aborted by: /job:worker/task:1"), Strategy(Resolver()))
+    assert isinstance(error, ConnectionError)
+
+
+@pytest.mark.parametrize("error, resolver", [
+    (tf.errors.UnavailableError(None, None, "gone"), None), (tf.errors.InvalidArgumentError(None, None, "bad"), None),
+    (tf.errors.InternalError(None, None, "bug"), Resolver()), (RuntimeError("bug"), Resolver())], ids=repr)
+def test_other_faults_are_not_hidden(error, resolver):
+    assert ended(error, Strategy(resolver)) is error
