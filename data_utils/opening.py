@@ -41,7 +41,7 @@ def open_corpus(dataset, data_dir, tgt_len, *, num_hosts=1, record_info_dir=None
                          f"Received: data_dir={data_dir}")
     if has_originals:
         return _original(info_dir, data_dir, corpus_info_path, dataset, num_hosts, wishes)
-    if record_info_dir is not None and prepared is None:
+    if record_info_dir is not None and (prepared is None or _prepared_folder(record_info_dir)[0] is None):
         raise FileNotFoundError(f"Expected {_RECORD_INFO} in --record_info_dir, or corpus.json of a prepared folder. "
                                 f"Received: record_info_dir={record_info_dir}")
     folder = data_dir if prepared is None else prepared

@@ -15,7 +15,10 @@ _ABORTED = "Collective ops is aborted"  # what the other hosts are told with any
 
 def check_folder(folder, name="model_dir"):
     """Raises ValueError, with the name of the setting, if a folder can't be made or written; makes nothing."""
-    if "://" in folder:
+    scheme, found, _ = folder.partition("://")
+    if found:
+        if scheme not in tf.io.gfile.get_registered_schemes():
+            raise ValueError(f"{name} must be a folder here or at an address that TensorFlow opens. Received: {name}={folder}")
         return
     nearest = os.path.abspath(folder)
     while not os.path.exists(nearest):

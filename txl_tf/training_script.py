@@ -14,6 +14,8 @@ from txl_tf.run_folder import RunFolder
 from txl_tf.training import Training
 from txl_tf.warm_start import check_weights_exist
 
+_CLOSED = (tf.errors.UnimplementedError, tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError)  # of addresses such as gs://
+
 
 def run_script(name, strategy_of, open_corpus, argv):
     """Runs what the flags ask for, and ends the process with a sentence where that can't be.
@@ -43,6 +45,8 @@ def run_script(name, strategy_of, open_corpus, argv):
         run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus, strategy)
     except (ValueError, MemoryError, OSError) as error:
         sys.exit(f"{name}: {error}")
+    except _CLOSED as error:
+        sys.exit(f"{name}: Files and folders must lie where TensorFlow can open them. Received: {error.message}")
     try:
         run.run()
     except (FloatingPointError, MemoryError, OSError) as error:

@@ -149,6 +149,10 @@ def test_another_dataset_than_the_original_s(original):
 
 
 def test_record_info_that_is_not_there(tmp_path):
+    folder = text_folder(tmp_path / "prepared")
+    prepare_corpus("text", folder, 4, 2, 16)
+    with pytest.raises(FileNotFoundError, match="record_info.*in --record_info_dir"):
+        open_corpus(None, str(folder), 16, record_info_dir=str(tmp_path))
     with pytest.raises(FileNotFoundError, match="record_info.*in --record_info_dir"):
         open_corpus(None, str(text_folder(tmp_path / "text")), 16, record_info_dir=str(tmp_path))
 

@@ -41,6 +41,11 @@ def test_a_folder_that_can_be_made_is_not_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_address_that_nothing_opens_is_refused():
+    with pytest.raises(ValueError, match="^model_dir must be a folder here or at an address that TensorFlow opens. Received: model_dir=no://a$"):
+        check_folder("no://a")
+
+
 def test_a_folder_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("text")
     with pytest.raises(ValueError, match="^output must be a folder that can be written, unlike .*file. Received: output=.*file/new$"):

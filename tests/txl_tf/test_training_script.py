@@ -69,6 +69,13 @@ def test_what_is_found_before_the_work(ended, settings):
     assert ended("--data_dir=mine", **settings) == "script.py: no device"
 
 
+def test_an_address_that_nothing_opens(ended):
+    error = tf.errors.UnimplementedError(None, None, "File system scheme 'no' not implemented (file: 'no://a')")
+    assert ended("--data_dir=no://a", open_corpus=raising(error)) == (
+        "script.py: Files and folders must lie where TensorFlow can open them. Received: "
+        "File system scheme 'no' not implemented (file: 'no://a')")
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["mine"], "Arguments must be flags. Received: mine"),
     (["--num_hosts=2", "--train_batch_size=2"], "num_hosts must be that of the cluster, 1. Received: num_hosts=2"),
