@@ -261,7 +261,7 @@ class _Endpoints:
         """Returns the log-probabilities (B, T) of the tokens, read in segments as `txl_tf.inference.scoring.score` does."""
         labels = tf.maximum(tf.shape(token_ids)[1] - 1, 0)
         segment_len = tf.clip_by_value(labels, 1, self.config.tgt_len)
-        count = -(-labels // segment_len)
+        count = tf.maximum(-(-labels // segment_len), 1)
         padded = tf.pad(token_ids, ((0, 0), (0, count * segment_len + 1 - tf.shape(token_ids)[1])))
         rows = tf.shape(token_ids)[0]
         cache = initial_cache(self.model, rows, self.mem_len, segment_len)
