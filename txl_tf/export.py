@@ -3,15 +3,14 @@
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
+from txl_tf.faults import check_folder
 from txl_tf.flags import check_no_arguments
 from txl_tf.model_folder import load_model_and_vocabulary, read_config
-from txl_tf.run_folder import RunFolder, check_folder
+from txl_tf.run_folder import RunFolder
 from txl_tf.saved_model import CARD, export_saved_model
 from txl_tf.stored_weights import WEIGHTS
 

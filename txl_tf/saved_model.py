@@ -1,5 +1,6 @@
 """A trained model as a SavedModel for TensorFlow Serving: signatures without hidden state, in versioned folders."""
 
+import contextlib
 import inspect
 import os
 import re
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.faults import writing
 from txl_tf.inference.cache import initial_cache, read, refitted
 from txl_tf.inference.sampling import ENDED, draw, memory_length
 from txl_tf.language_model import TransformerXLLM
@@ -40,6 +42,7 @@ def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=Non
 
     Raises:
         ValueError: if an argument can't be used.
+        OSError: if the folder can't be written; what was there stays as it was.
 
     Example:
         path = export_saved_model(model, corpus.vocabulary, "served/mine")
@@ -54,17 +57,28 @@ def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=Non
     module, functions, documented = _traced(model, vocabulary, stored, mem_len)
     positions = sum(variable.dtype.size * int(np.prod(variable.shape)) for variable in module.variables) - stored.bytes
     said = {"stored as": f"{weights}, {stored.bytes:,} bytes, beside {positions:,} bytes of projected positions", **_change(exact, model, stored, weights, measured_on)}
+    card = model_card(os.path.basename(os.path.abspath(folder)), model.config, functions, documented, said, vocabulary, facts)
+    with writing(folder, "export_dir"), _new_version(folder) as (partial, path):
+        tf.saved_model.save(module, partial, signatures=functions)
+        write_text(os.path.join(partial, CARD), card)
+    return path
+
+
+@contextlib.contextmanager
+def _new_version(folder):
+    """Yields (a folder to write to, the one of the next version that it becomes); it is removed where the block fails."""
     tf.io.gfile.makedirs(folder)
     versions = [int(name.rstrip("/")) for name in tf.io.gfile.listdir(folder) if _VERSION.fullmatch(name.rstrip("/"))]
     path = os.path.join(folder, str(max(versions, default=0) + 1))
     partial = os.path.join(folder, f"partial-{os.path.basename(path)}")  # no number, so nothing that is served
     if tf.io.gfile.exists(partial):
         tf.io.gfile.rmtree(partial)
-    tf.saved_model.save(module, partial, signatures=functions)
-    name = os.path.basename(os.path.abspath(folder))
-    write_text(os.path.join(partial, CARD), model_card(name, model.config, functions, documented, said, vocabulary, facts))
-    tf.io.gfile.rename(partial, path)
-    return path
+    try:
+        yield partial, path
+        tf.io.gfile.rename(partial, path)
+    finally:
+        if tf.io.gfile.exists(partial):
+            tf.io.gfile.rmtree(partial)
 
 
 def _in_precision(model, weights):

@@ -235,6 +235,13 @@ class TestExport:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "7", "8"]
         assert not (tmp_path / "1" / "left").exists()
 
+    def test_what_fails_leaves_nothing(self, tmp_path, monkeypatch):
+        export_saved_model(model_of(), None, tmp_path)
+        monkeypatch.setattr("txl_tf.saved_model.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OSError, match="export_dir must be a folder that can be written, with room .*No space left on device"):
+            export_saved_model(model_of(), None, tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
     def test_without_vocabulary(self, tmp_path):
         loaded = tf.saved_model.load(export_saved_model(model_of(), None, tmp_path))
         assert set(loaded.signatures) == {"score", "next_token", "generate", "prefill", "step", "serving_default"}
