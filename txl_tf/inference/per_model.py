@@ -18,8 +18,11 @@ def per_model(function=None, **options):
     @functools.wraps(function)
     def call(model, *arguments):
         if model not in functions:
-            reference = weakref.ref(model)
-            functions[model] = tf.function(lambda *arguments: function(reference(), *arguments), **options)
+            bound = functools.partial(on_model, weakref.ref(model))  # a lambda's programs TensorFlow would count, and warn of, all together
+            functions[model] = tf.function(bound, **options)
         return functions[model](*arguments)
+
+    def on_model(reference, *arguments):
+        return function(reference(), *arguments)
 
     return call

@@ -12,7 +12,6 @@ from testing.tiny_model import tiny_model
 from txl_tf.inference.per_model import per_model
 
 
-
 def test_every_model_has_a_function_of_its_own_that_is_traced_once():
     traced = []
 
@@ -38,6 +37,16 @@ def test_options_are_those_of_tf_function():
     model = tiny_model()
     np.testing.assert_array_equal(half(model, tf.constant([1.0, 2.0])), [0.5, 1.0])
     assert float(half(model, tf.constant(3.0))) == 1.5 and len(traced) == 1
+
+
+def test_programs_of_several_models_and_functions_are_no_cause_for_a_warning(caplog):
+    functions, model = [per_model(lambda model, number, add=add: number + add) for add in range(6)], tiny_model()
+    assert [int(function(model, tf.constant(1))) for function in functions] == list(range(1, 7))
+    assert [int(functions[0](tiny_model(), tf.constant(1))) for _ in range(6)] == [1] * 6
+    assert "retracing" not in caplog.text
+    for number in range(6):  # while one that is made again and again for one model is
+        functions[0](model, number)
+    assert "retracing" in caplog.text
 
 
 PROGRAM = """
