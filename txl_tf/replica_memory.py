@@ -17,7 +17,7 @@ class ReplicaMemory:
         mem_len: slots M; None: the model's.
 
     Attributes:
-        rows: B.
+        rows, mem_len: as given.
         variables: name -> variable, of which every replica has its own, {"hidden": (B / R, L, M, D), "length": (B / R,)}.
 
     Example:
@@ -26,7 +26,7 @@ class ReplicaMemory:
     """
 
     def __init__(self, model, strategy, rows, mem_len=None):
-        self.strategy, self.rows = strategy, rows
+        self.strategy, self.rows, self.mem_len = strategy, rows, mem_len
         self._initial = functools.partial(model.initial_memory, rows // strategy.num_replicas_in_sync, mem_len)
         with strategy.scope():
             self.variables = replica_variables(self._initial())

@@ -54,8 +54,7 @@ class SegmentTrainer(keras.Model):
     def __init__(self, model, eval_mem_len=None, **kwargs):
         with model.distribute_strategy.scope():
             super().__init__(**kwargs)
-        if eval_mem_len is not None and eval_mem_len < 0:
-            raise ValueError(f"eval_mem_len must be at least 0. Received: eval_mem_len={eval_mem_len}")
+        _check_mem_len(eval_mem_len=eval_mem_len)
         self.dtype_policy = model.dtype_policy
         self.model = model
         self.eval_mem_len = eval_mem_len
@@ -112,10 +111,16 @@ class SegmentTrainer(keras.Model):
         settings = {"shuffle": False, **settings}  # a data set is never shuffled, but Keras would say so
         return super().fit(x, callbacks=callbacks, validation_data=validation_data, steps_per_epoch=steps_per_epoch, **settings)
 
-    def evaluate(self, x, **settings):
-        """Returns [loss, bpc, perplexity], or a dict with return_dict, of a tf.data.Dataset as in `fit`; else as Keras's evaluate."""
+    def evaluate(self, x, *, mem_len=None, **settings):
+        """Returns [loss, bpc, perplexity], or a dict with return_dict, of a tf.data.Dataset as in `fit`; else as Keras's evaluate.
+
+        Args:
+            x: the data.
+            mem_len: slots of the memory; None: eval_mem_len.
+            settings: as of Keras's evaluate.
+        """
         self._assert_compile_called("evaluate")
-        self._begin("evaluation", x)
+        self._begin("evaluation", x, mem_len)
         return super().evaluate(x, **settings)
 
     def predict(self, x, **settings):
@@ -173,11 +178,13 @@ class SegmentTrainer(keras.Model):
         self._loss_tracker.update_state(loss, sample_weight=tokens)
         return self.get_metrics_result()
 
-    def _begin(self, kind, segments):
+    def _begin(self, kind, segments, mem_len=None):
         """Gives the rows of a data set the memory before their first token. Raises ValueError if it can't be one of segments."""
-        rows, mem_len = self._rows(kind, segments), None if kind == "training" else self.eval_mem_len
-        memory = getattr(self._memories, kind)
-        if memory is None or memory.rows != rows:
+        rows, memory = self._rows(kind, segments), getattr(self._memories, kind)
+        if kind != "training" and mem_len is None:
+            mem_len = self.eval_mem_len
+        _check_mem_len(mem_len=mem_len)
+        if memory is None or (memory.rows, memory.mem_len) != (rows, mem_len):
             setattr(self._memories, kind, ReplicaMemory(self.model, self.distribute_strategy, rows, mem_len))
             setattr(self, _KINDS[kind], None)  # it reads the variables of the memory that was
         else:
@@ -222,6 +229,12 @@ class _BeginsEpoch(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.model._memories.training.reset()
+
+
+def _check_mem_len(**named):
+    (name, mem_len), = named.items()
+    if mem_len is not None and mem_len < 0:
+        raise ValueError(f"{name} must be at least 0. Received: {name}={mem_len}")
 
 
 def _batch(data):

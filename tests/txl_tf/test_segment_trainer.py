@@ -172,6 +172,7 @@ class TestEvaluate:
     @pytest.mark.parametrize("eval_mem_len", [None, 0, 9])
     def test_is_the_mean_over_tokens_with_the_memory_carried(self, eval_mem_len):
         made, model, pairs = SegmentTrainer(tiny_model(), eval_mem_len), tiny_model(), segments(2, rest=1)
+        other = trainer()
         made.compile()
         memory, total = model.initial_memory(2, eval_mem_len), 0.0
         for token_ids, labels in pairs:
@@ -180,6 +181,7 @@ class TestEvaluate:
         mean = total / sum(labels.size for _, labels in pairs)
         for _ in range(2):  # each begins anew
             found = made.evaluate(dataset(pairs), verbose=0, return_dict=True)
+            assert other.evaluate(dataset(pairs), mem_len=eval_mem_len, verbose=0, return_dict=True) == found
             np.testing.assert_allclose(found["loss"], mean, rtol=1e-5)
             assert found["perplexity"] == pytest.approx(math.exp(mean), rel=1e-5) and found["bpc"] == pytest.approx(mean / math.log(2), rel=1e-5)
 
@@ -240,6 +242,8 @@ class TestRefused:
     def test_memory(self):
         with pytest.raises(ValueError, match="eval_mem_len must be at least 0. Received: eval_mem_len=-1"):
             SegmentTrainer(tiny_model(), eval_mem_len=-1)
+        with pytest.raises(ValueError, match="mem_len must be at least 0. Received: mem_len=-2"):
+            trainer().evaluate(dataset(segments()), mem_len=-2)
 
     def test_before_compile(self):
         with pytest.raises(ValueError, match="compile"):
