@@ -226,7 +226,7 @@ GOOD = [example([1, 2, 3, 4], [2, 3, 4, 5]), example([6, 7, 8, 9], [7, 8, 9, 1])
     ({3: tf.train.Example().SerializeToString()}, "2 rows"),
     ({2: tf.train.Example().SerializeToString(), 3: tf.train.Example().SerializeToString()}, "Received: batches=1"),
     ({0: GOOD[2], 1: GOOD[3], 2: example([2], [1]), 3: example([1], [1])}, "Received: batches=1"),
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_records_that_do_not_fit_each_other_are_refused(tmp_path, change, complaint):
     records = written(tmp_path, [change.get(number, record) for number, record in enumerate(GOOD)], num_batch=2)
     if complaint is None:

@@ -113,6 +113,7 @@ def test_a_lost_host_whatever_the_kind_of_error():
 
 @pytest.mark.parametrize("error, resolver", [
     (tf.errors.UnavailableError(None, None, "gone"), None), (tf.errors.InvalidArgumentError(None, None, "bad"), None),
-    (tf.errors.InternalError(None, None, "bug"), Resolver()), (RuntimeError("bug"), Resolver())], ids=repr)
+    (tf.errors.InternalError(None, None, "bug"), Resolver()), (RuntimeError("bug"), Resolver())],
+    ids=["one host", "several hosts, argument", "several hosts, internal", "several hosts, other"])
 def test_other_faults_are_not_hidden(error, resolver):
     assert ended(error, Strategy(resolver)) is error

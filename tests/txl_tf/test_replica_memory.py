@@ -22,3 +22,10 @@ def test_kept_and_reset(memory_start, mem_len, length):
     memory.reset()
     assert not memory.gathered()["hidden"].any() and memory.gathered()["length"].tolist() == [length] * 3
     assert memory.rows == 3
+
+
+def test_resetting_says_nothing(capfd):
+    model = tiny_model()
+    for _ in range(7):  # as many as TensorFlow would warn of
+        ReplicaMemory(model, tf.distribute.get_strategy(), 2).reset()
+    assert "WARNING" not in "".join(capfd.readouterr())
