@@ -137,12 +137,9 @@ def row_of(memory, row):
 
 
 def exchanged(memories):
-    """Returns memories of one row each as an export hands them out: the filled slots first."""
-    hidden = [memory["hidden"][0].numpy() for memory in memories]
-    lengths = [int(memory["length"][0]) for memory in memories]
-    slots = [np.pad(row[:, row.shape[1] - length:], ((0, 0), (0, row.shape[1] - length), (0, 0)))
-             for row, length in zip(hidden, lengths, strict=True)]
-    return {"memory": np.stack(slots), "memory_length": lengths}
+    """Returns memories of one row each as an export hands them out."""
+    return {"memory": np.concatenate([memory["hidden"] for memory in memories]),
+            "memory_length": np.concatenate([memory["length"] for memory in memories])}
 
 
 def sampled(prompt, row, stop_tokens=()):
@@ -274,13 +271,13 @@ def merged(requests):
 
 
 def request_of(specs, number):
-    """Returns the first, second or third of three requests: their lengths, slots of memory and settings differ, and the first has two rows.
+    """Returns the first, second or third of three requests: their lengths and settings differ, and the first has two rows.
 
     An axis of no slots can't be padded, so the memory of the third, which begins a text, has one slot, of which none counts.
     """
     random, rows = np.random.default_rng(number), 2 if number == 0 else 1
     values = {"token_ids": random.integers(0, 11, (rows, (7, 3, 1)[number])), "length": ([7, 5], [3], [1])[number],
-              "memory": random.normal(size=(rows, 2, (3, 6, 1)[number], 12)), "memory_length": ([3, 2], [6], [0])[number],
+              "memory": random.normal(size=(rows, 2, (6, 6, 1)[number], 12)), "memory_length": ([3, 2], [6], [0])[number],
               "token_id": random.integers(0, 11, rows), "cache_length": ([6, 0], [3], [1])[number],
               "max_new_tokens": ([4, 2], [9], [1])[number], "temperature": ([1, 0], [2], [0.7])[number],
               "top_k": ([0, 1], [3], [5])[number], "top_p": ([1, 0.5], [0.9], [1])[number], "seed": ([1, 2], [3], [2**40])[number],
