@@ -31,8 +31,8 @@ def model_card(name, config, functions, documented, weights, vocabulary=None, fa
         _bullets("Weights", weights), _bullets("Training", facts or {}), _vocabulary(vocabulary),
         "## Signatures\n\nThe first dimension of every tensor is the batch B. Rows of several lengths are padded behind their ends, with "
         "whatever ids; `length` says how many tokens of each count. Of `memory` the last `memory_length` slots count, the newest last. "
-        "A row whose `memory_length` or `cache_length` is 0 begins a text; then `memory` may have no slots at all, but for requests that a server "
-        f"merges it must have one, of whatever numbers. `serving_default` is `{default}`.",
+        "A row whose `memory_length` or `cache_length` is 0 begins a text; then `memory` may have no slots at all. In requests that a server "
+        f"merges it must have all of its slots, or one, of whatever numbers, where a text begins. `serving_default` is `{default}`.",
         *(_signature(signature, inputs[signature], outputs[signature], text) for signature, text in documented.items()),
         _bytes(inputs, outputs, documented), _calls(name, default, inputs[default], outputs[default]), _batching(name)]
     return "\n\n".join(part for part in parts if part) + "\n"
