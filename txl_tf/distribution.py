@@ -1,5 +1,6 @@
 """The devices that a run trains on, as a tf.distribute strategy, and rows of the data that stay with their replica."""
 
+import functools
 import os
 import socket
 import urllib.parse
@@ -169,8 +170,7 @@ def compiled_on_each_replica(function):
 
 
 def _read(strategy, variables):
-    @tf.function
-    def read():
-        return strategy.run(lambda: {name: tf.identity(variable) for name, variable in variables.items()})
+    def values():
+        return {name: tf.identity(variable) for name, variable in variables.items()}
 
-    return read()
+    return tf.function(functools.partial(strategy.run, values), autograph=False)()  # of a def's programs TensorFlow would warn together

@@ -30,7 +30,7 @@ class ReplicaMemory:
         self._initial = functools.partial(model.initial_memory, rows // strategy.num_replicas_in_sync, mem_len)
         with strategy.scope():
             self.variables = replica_variables(self._initial())
-        self._begin = tf.function(functools.partial(strategy.run, self._begin_replica), autograph=False)
+        self._reset = tf.function(functools.partial(strategy.run, self._begin), autograph=False)
 
     def read(self):
         """Returns the replica's memory; within strategy.run."""
@@ -41,12 +41,12 @@ class ReplicaMemory:
         for name, variable in self.variables.items():
             variable.assign(memory[name])
 
+    def _begin(self):
+        self.keep(self._initial())
+
     def reset(self):
         """Gives all rows the memory before the first token."""
-        self._begin()
-
-    def _begin_replica(self):
-        self.keep(self._initial())
+        self._reset()
 
     def gathered(self):
         """Returns the memory of all rows in order as numpy arrays, {"hidden": (B, L, M, D), "length": (B,)}."""

@@ -14,6 +14,16 @@ from txl_tf.train_step import loss_and_gradients
 _KINDS = {"training": "train_function", "evaluation": "test_function", "prediction": "predict_function"}  # of memory, and what reads it
 
 
+def _once_there_are_data(step):
+    """Returns a step of which nothing happens before its data are there: Keras calls it once more where they end, and counts would move."""
+    @functools.wraps(step)
+    def waiting(self, data):
+        with tf.control_dependencies([part for part in tf.nest.flatten(data) if part is not None]):
+            return step(self, data)
+
+    return waiting
+
+
 @keras.saving.register_keras_serializable("txl_tf")
 class SegmentTrainer(keras.Model):
     """Trains a Transformer-XL with `fit`: the memory goes along from batch to batch.
@@ -133,16 +143,17 @@ class SegmentTrainer(keras.Model):
         self._begin("prediction", x)
         return super().predict(x, **settings)
 
+    @_once_there_are_data
     def train_step(self, data):
         token_ids, labels, weights, total = _batch(data)
         memory, scale = self._memory("training"), self.optimizer.scale_loss(tf.constant(1.0))
         loss, gradients, after = self._gradients(token_ids, labels, memory.read(), weights * scale)
         memory.keep(after)
         loss, gradients = sum_over_replicas((loss / scale, gradients))
-        with tf.control_dependencies([loss]):  # else Keras's call that finds the data at an end would be one of the optimizer's iterations
-            self.optimizer.apply(gradients, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
         return self._logs(loss, total)
 
+    @_once_there_are_data
     def test_step(self, data):
         token_ids, labels, weights, total = _batch(data)
         memory = self._memory("evaluation")
@@ -150,6 +161,7 @@ class SegmentTrainer(keras.Model):
         memory.keep(after)
         return self._logs(sum_over_replicas(tf.reduce_sum(nll * weights)), total)
 
+    @_once_there_are_data
     def predict_step(self, data):
         memory = self._memory("prediction")
         log_probs, after = self._log_probs(keras.utils.unpack_x_y_sample_weight(data)[0], memory.read())

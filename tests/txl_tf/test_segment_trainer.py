@@ -114,11 +114,17 @@ class TestFit:
         for name in expected:
             np.testing.assert_allclose(found[name], expected[name], rtol=2e-5)
 
-    def test_a_data_set_of_unknown_length_is_no_further_update(self):
-        optimizers = [keras.optimizers.Adam(1e-2) for _ in range(2)]
-        found, expected = (trainer(optimizer).fit(dataset(segments(), known), epochs=3, verbose=0).history
-                           for optimizer, known in zip(optimizers, (False, True)))
-        assert found == expected and [int(optimizer.iterations) for optimizer in optimizers] == [3 * STEPS] * 2
+    @pytest.mark.parametrize("length, compiled", [(4, {}), (None, {}), (4, {"jit_compile": True})])
+    def test_the_end_of_a_data_set_of_unknown_length_counts_for_nothing(self, length, compiled):
+        def fitted(known):
+            keras.utils.set_random_seed(4)
+            made = trainer(keras.optimizers.Adam(1e-2), compiled, dropout=0.2, mem_len=40)
+            data = dataset(segments(), known).map(lambda *pair: tuple(tf.ensure_shape(side, (3, length)) for side in pair))
+            history = made.fit(data, validation_data=data, epochs=2, verbose=0).history
+            return history, made.evaluate(data, verbose=0), made.memory["length"].tolist(), int(made.optimizer.iterations)
+
+        found, expected = fitted(known=False), fitted(known=True)
+        assert found == expected and found[2:] == ([4 * STEPS] * 3, 2 * STEPS)
 
     @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
     def test_mixed_precision(self, precision):
