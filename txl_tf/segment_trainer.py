@@ -2,11 +2,13 @@
 
 import functools
 import math
+import numbers
 
 import keras
 import tensorflow as tf
 
 from txl_tf.distribution import compiled_on_each_replica, number_of_hosts, sum_over_replicas
+from txl_tf.language_model import TransformerXLLM
 from txl_tf.optimization import for_summed_gradients
 from txl_tf.replica_memory import ReplicaMemory
 from txl_tf.train_step import loss_and_gradients
@@ -52,8 +54,8 @@ class SegmentTrainer(keras.Model):
         what the model does.
 
     Raises, from `fit`, `evaluate` and `predict`:
-        ValueError: before the first step, if the data are no tf.data.Dataset of batches with a fixed number of rows, a
-            multiple of the devices, or the strategy has several hosts.
+        ValueError: before the first step, if the data are no tf.data.Dataset of batches of integers (weights: numbers) with
+            a fixed number of rows, a multiple of the devices, or the strategy has several hosts.
 
     Example:
         trainer = SegmentTrainer(TransformerXLLM(ModelConfig(n_token=256)))
@@ -62,6 +64,8 @@ class SegmentTrainer(keras.Model):
     """
 
     def __init__(self, model, eval_mem_len=None, **kwargs):
+        if not isinstance(model, TransformerXLLM):
+            raise ValueError(f"model must be a TransformerXLLM. Received: {type(model).__name__}")
         with model.distribute_strategy.scope():
             super().__init__(**kwargs)
         _check_mem_len(eval_mem_len=eval_mem_len)
@@ -70,6 +74,7 @@ class SegmentTrainer(keras.Model):
         self.eval_mem_len = eval_mem_len
         self.built = True
         self._memories = _Memories()
+        self._log_probs = model.log_probs  # to predict, no compile is needed
 
     @property
     def memory(self):
@@ -91,8 +96,14 @@ class SegmentTrainer(keras.Model):
             auto_scale_loss: scale the loss of a mixed_float16 model.
 
         Raises:
-            ValueError: if steps_per_execution is above 1 on several devices, where Keras 3.15 fails.
+            ValueError: if a setting can't be used, or steps_per_execution is above 1 on several devices, where Keras 3.15 fails.
         """
+        if optimizer is None:
+            raise ValueError("optimizer must be a Keras optimizer or its name. Received: optimizer=None")
+        if not _is_whole(steps_per_execution) or steps_per_execution < 1:
+            raise ValueError(f"steps_per_execution must be an integer of at least 1. Received: steps_per_execution={steps_per_execution!r}")
+        if not isinstance(jit_compile, bool):
+            raise ValueError(f"jit_compile must be True or False. Received: jit_compile={jit_compile!r}")
         replicas = self.distribute_strategy.num_replicas_in_sync
         if steps_per_execution > 1 and replicas > 1:
             raise ValueError("steps_per_execution must be 1 on several devices, where Keras can't take more. Received: "
@@ -110,9 +121,11 @@ class SegmentTrainer(keras.Model):
         self._nll = on_replica(self.model.nll)
         self._log_probs = on_replica(self.model.log_probs)
 
-    def fit(self, x, *, callbacks=None, validation_data=None, steps_per_epoch=None, **settings):
+    def fit(self, x, *, callbacks=None, validation_data=None, steps_per_epoch=None, class_weight=None, **settings):
         """Trains on a tf.data.Dataset of (token_ids, labels) of (B, T) or (token_ids, labels, token_weights); else as Keras's fit."""
         self._assert_compile_called("fit")
+        if class_weight is not None:
+            raise ValueError(f"class_weight must be None: weights of tokens are the third part of a batch. Received: class_weight={class_weight}")
         if validation_data is not None:
             self._begin("evaluation", validation_data)
         self._begin("training", x)
@@ -217,13 +230,7 @@ class SegmentTrainer(keras.Model):
         if number_of_hosts(strategy) > 1:
             raise ValueError(f"SegmentTrainer works on one host; train_gpu.py trains on several. Received: {type(strategy).__name__} of "
                              f"{number_of_hosts(strategy)} hosts")
-        spec = segments.element_spec
-        if kind != "prediction" and not (isinstance(spec, tuple) and len(spec) in (2, 3)):
-            raise ValueError(f"The batches of {kind} must be (token_ids, labels) or (token_ids, labels, token_weights). Received: {spec}")
-        spec = tf.nest.flatten(spec)[0]
-        if len(spec.shape) != 2 or not spec.shape[0]:
-            raise ValueError(f"The batches of {kind} must be (B, T) with the same number of rows B in each, which drop_remainder=True of "
-                             f"tf.data.Dataset.batch makes so. Received: {spec}")
+        spec = _checked_spec(kind, segments)
         if spec.shape[0] % strategy.num_replicas_in_sync:
             raise ValueError(f"The rows of {kind} must be a multiple of the devices. Received: {spec.shape[0]} rows, "
                              f"{strategy.num_replicas_in_sync} devices")
@@ -243,9 +250,34 @@ class _BeginsEpoch(keras.callbacks.Callback):
         self.model._memories.training.reset()
 
 
+def _checked_spec(kind, segments):
+    """Returns the tf.TensorSpec of the token_ids of a data set. Raises ValueError, with the kind of its use, if it can't be one of segments."""
+    spec = segments.element_spec
+    parts = spec if isinstance(spec, tuple) else (spec,)
+    if kind != "prediction" and not (isinstance(spec, tuple) and len(parts) in (2, 3)):
+        raise ValueError(f"The batches of {kind} must be (token_ids, labels) or (token_ids, labels, token_weights). Received: {spec}")
+    used = parts[:1] if kind == "prediction" else parts
+    shape = getattr(used[0], "shape", tf.TensorShape(None))
+    if shape.rank != 2 or not shape[0] or shape[1] == 0 or not all(isinstance(part, tf.TensorSpec) for part in used):
+        raise ValueError(f"The batches of {kind} must be (B, T) with the same number of rows B in each, which drop_remainder=True of "
+                         f"tf.data.Dataset.batch makes so. Received: {spec if isinstance(spec, dict) else used[0]}")
+    for name, part in zip(("token_ids", "labels", "token_weights"), used):
+        if part.shape.rank != 2 or part.shape[0] != shape[0] or not part.shape.is_compatible_with(shape):
+            raise ValueError(f"The {name} of {kind} must have the shape {shape} of the token_ids. Received: {part}")
+        if not (part.dtype.is_integer or name == "token_weights" and part.dtype.is_floating):
+            raise ValueError(f"The {name} of {kind} must be {'numbers' if name == 'token_weights' else 'integers'}. Received: {part}")
+    if segments.cardinality() == 0:
+        raise ValueError(f"The data of {kind} must have at least one batch; rows that fill no batch are dropped. Received: 0 batches")
+    return used[0]
+
+
+def _is_whole(number):
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
+
+
 def _check_mem_len(**named):
     (name, mem_len), = named.items()
-    if mem_len is not None and mem_len < 0:
+    if mem_len is not None and (not _is_whole(mem_len) or mem_len < 0):
         raise ValueError(f"{name} must be at least 0. Received: {name}={mem_len}")
 
 

@@ -14,7 +14,7 @@ from testing.forks import forks
 from testing.number_corpus import NumberCorpus
 from testing.replica_cases import ROWS
 from testing.segments import STEPS, dataset, segments
-from testing.tiny_model import tiny_config, tiny_model, tiny_tokens
+from testing.tiny_model import tiny_config, tiny_model
 from txl_tf.config import TrainConfig
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.optimization import WarmupCosine, make_optimizer
@@ -198,6 +198,7 @@ class TestEvaluate:
             log_probs, memory = model.log_probs(token_ids, memory)
             expected.append(log_probs)
         for data in (dataset(pairs), dataset(pairs).map(lambda token_ids, labels: token_ids)):
+            np.testing.assert_allclose(SegmentTrainer(model).predict(data, verbose=0), np.concatenate(expected), rtol=0, atol=1e-5)
             np.testing.assert_allclose(made.predict(data, verbose=0), np.concatenate(expected), rtol=0, atol=1e-5)
 
     def test_before_and_after_other_numbers_of_rows(self):
@@ -207,53 +208,6 @@ class TestEvaluate:
         for rows in (3, 2):
             made.fit(dataset(segments(rows)), verbose=0)
             assert made.memory["hidden"].shape == (rows, 2, 6, 12)
-
-
-BAD_DATA = {
-    "must be a tf.data.Dataset, .* Received: ndarray": lambda: tiny_tokens(3, 8),
-    "must be a tf.data.Dataset, .* Received: list": lambda: segments(),
-    r"\(B, T\) with the same number of rows B .*Received: TensorSpec\(shape=\(None, 8\)":
-        lambda: tf.data.Dataset.from_tensor_slices((tiny_tokens(7, 8),) * 2).batch(3),
-    r"\(B, T\) with the same number of rows .*Received: TensorSpec\(shape=\(8,\)": lambda: tf.data.Dataset.from_tensor_slices((tiny_tokens(7, 8),) * 2),
-}
-
-
-class TestRefused:
-    @pytest.mark.parametrize("message", BAD_DATA)
-    @pytest.mark.parametrize("kind", ["training", "validation", "evaluation", "prediction"])
-    def test_data(self, message, kind):
-        made, data = trainer(), BAD_DATA[message]()
-        named = "evaluation" if kind == "validation" else kind
-        with pytest.raises(ValueError, match=rf"of {named} {message}" if message.startswith("must") else f"batches of {named} must be {message}"):
-            {"training": lambda: made.fit(data, verbose=0), "validation": lambda: made.fit(dataset(segments()), validation_data=data, verbose=0),
-             "evaluation": lambda: made.evaluate(data, verbose=0), "prediction": lambda: made.predict(data, verbose=0)}[kind]()
-        assert int(made.optimizer.iterations) == 0
-
-    def test_data_without_labels(self):
-        data = dataset(segments()).map(lambda token_ids, labels: token_ids)
-        for call in (trainer().fit, trainer().evaluate):
-            with pytest.raises(ValueError, match=r"must be \(token_ids, labels\) or \(token_ids, labels, token_weights\). Received: TensorSpec"):
-                call(data, verbose=0)
-
-    def test_single_batches(self):
-        with pytest.raises(ValueError, match="The memory of training must have begun"):
-            trainer().train_on_batch(*segments()[0])
-
-    def test_rows_that_fill_no_batch_can_be_dropped(self):
-        rows = tf.data.Dataset.from_tensor_slices((tiny_tokens(7, 8),) * 2).batch(3, drop_remainder=True)
-        made = trainer()
-        made.fit(rows, verbose=0)
-        assert int(made.optimizer.iterations) == 2
-
-    def test_memory(self):
-        with pytest.raises(ValueError, match="eval_mem_len must be at least 0. Received: eval_mem_len=-1"):
-            SegmentTrainer(tiny_model(), eval_mem_len=-1)
-        with pytest.raises(ValueError, match="mem_len must be at least 0. Received: mem_len=-2"):
-            trainer().evaluate(dataset(segments()), mem_len=-2)
-
-    def test_before_compile(self):
-        with pytest.raises(ValueError, match="compile"):
-            SegmentTrainer(tiny_model()).fit(dataset(segments()))
 
 
 class TestCallbacks:
