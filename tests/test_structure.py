@@ -36,7 +36,8 @@ DATA_READERS = {"model_folder", "analysis"}  # besides the command modules
 FACADES = {"generate": "inference", "from_preset": "model_folder", "save_to_preset": "model_folder"}  # of language_model.py
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 SEVERAL_CLASSES = {"txl_tf/config.py": {"ModelConfig", "TrainConfig", "DataConfig"},
-                   "data_utils/text_sources.py": {"TextFile", "MemoryText", "SymbolFile", "TfdsText"}}
+                   "data_utils/text_sources.py": {"TextFile", "MemoryText", "SymbolFile", "TfdsText"},
+                   "data_utils/pickle_machine.py": {"PickleMachine", "Python2Text", "RefusedError"}}
 OTHER_CLASS_NAMES = {"txl_tf/language_model.py": "TransformerXLLM", "txl_tf/optimization.py": "WarmupCosine",
                      "txl_tf/checkpoints/tf1.py": "Entry", "txl_tf/heads/chunked_loss.py": "Span"}  # the last two: records
 UNREGISTERED = {"MultiHeadAttentionBase", "SoftmaxHead", "SamplePrinter", "_BeginsEpoch"}  # never in a saved model
