@@ -42,7 +42,7 @@ class TransformerXLBackbone(keras.Model):
                   "length": keras.Input((), dtype="int32", name="memory_length")}
         embedding = _token_embedding(config, policy)
         hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="embedding_dropout")(embedding(token_ids))
-        mask = _VisibleKeys(config.same_length, name="visible_keys")(token_ids, memory)
+        mask = _VisibleKeys(config.same_length, config.same_length_extra, name="visible_keys")(token_ids, memory)
         positions = _Positions(config.d_model, config.clamp_len, config.dropout, dtype=policy, name="positions")(token_ids, memory)
         blocks, layer_inputs = [], []
         for index in range(config.n_layer):
@@ -117,15 +117,17 @@ def _block(config, policy, index):
 class _VisibleKeys(keras.layers.Layer):
     """The mask (B, T, S) that all layers share."""
 
-    def __init__(self, same_length, **kwargs):
+    def __init__(self, same_length, same_length_extra=True, **kwargs):
         super().__init__(**kwargs)
         self.same_length = same_length
+        self.same_length_extra = same_length_extra
 
     def get_config(self):
-        return {**super().get_config(), "same_length": self.same_length}
+        return {**super().get_config(), "same_length": self.same_length, "same_length_extra": self.same_length_extra}
 
     def call(self, token_ids, memory):
-        return visible_keys(tf.shape(token_ids)[1], tf.shape(memory["hidden"])[2], memory["length"], self.same_length)
+        query_len, mem_len = tf.shape(token_ids)[1], tf.shape(memory["hidden"])[2]
+        return visible_keys(query_len, mem_len, memory["length"], self.same_length, self.same_length_extra)
 
 
 @keras.saving.register_keras_serializable("txl_tf")

@@ -37,6 +37,7 @@ class ModelConfig:
     tgt_len: int = setting(64, "tokens T of a training segment")
     mem_len: int = setting(64, "slots M of the memory in training")
     same_length: bool = setting(False, "give every query mem_len + 1 keys instead of all earlier ones")
+    same_length_extra: bool = setting(True, "whether same_length gives mem_len + 1 keys, or mem_len as PyTorch code and Hugging Face do")
     clamp_len: int = setting(-1, "largest distance with a position of its own; 0 or -1: no limit")
     untie_r: bool = setting(False, "give every layer its own biases u and v")
     cutoffs: tuple[int, ...] = setting((), "ids at which the clusters of an adaptive vocabulary begin; empty: one table")

@@ -45,16 +45,16 @@ def reset_memory(memory, rows, memory_start="empty"):
     return {"hidden": hidden, "length": tf.where(rows, start, memory["length"])}
 
 
-def visible_keys(query_len, mem_len, length, same_length=False):
+def visible_keys(query_len, mem_len, length, same_length=False, same_length_extra=True):
     """Returns (B, T, M+T) boolean, true where query i may look at key j of [memory; segment].
 
     A query sees itself, what came before it in the segment and the filled slots of the memory; with same_length only
-    its last M+1 keys.
+    its last M+1 keys, without same_length_extra its last M, but always itself.
     """
     query = tf.range(query_len)[:, None]  # (T, 1)
     key = tf.range(mem_len + query_len)[None]  # (1, S)
     visible = key <= query + mem_len
     if same_length:
-        visible &= key >= query
+        visible &= key >= query + tf.minimum(0 if same_length_extra else 1, mem_len)
     filled = key >= mem_len - length[:, None]  # (B, S)
     return visible[None] & filled[:, None]

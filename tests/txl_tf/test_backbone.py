@@ -51,7 +51,7 @@ def test_segments_equal_one_pass_at_any_memory_length_that_is_given():
         assert np.abs(shorter - whole)[:, 5:].max() > 1e-2
 
 
-@pytest.mark.parametrize("settings", [{}, {"same_length": True}, {"memory_start": "zeros"}, {"mem_len": 0}, {"clamp_len": 2}])
+@pytest.mark.parametrize("settings", [{}, {"same_length": True}, {"same_length": True, "same_length_extra": False}, {"memory_start": "zeros"}, {"mem_len": 0}, {"clamp_len": 2}])
 def test_a_later_token_changes_nothing_before_it(settings):
     backbone, tokens = tiny_backbone(**settings), tiny_tokens(ROWS, 5)
     _, memory = read(backbone, tiny_tokens(ROWS, 3, seed=5), [3])

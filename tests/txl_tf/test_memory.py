@@ -72,15 +72,15 @@ def test_reset_rows_start_anew_and_the_others_go_on(start, length):
 
 
 @settings(max_examples=60, deadline=None)
-@given(query_len=st.integers(1, 6), mem_len=st.integers(0, 6), same_length=st.booleans(), data=st.data())
-def test_visible_keys_are_the_earlier_the_filled_and_with_same_length_the_nearest(query_len, mem_len, same_length, data):
+@given(query_len=st.integers(1, 6), mem_len=st.integers(0, 6), same_length=st.booleans(), extra=st.booleans(), data=st.data())
+def test_visible_keys_are_the_earlier_the_filled_and_with_same_length_the_nearest(query_len, mem_len, same_length, extra, data):
     length = data.draw(st.lists(st.integers(0, mem_len), min_size=1, max_size=3))
-    visible = visible_keys(query_len, mem_len, tf.constant(length), same_length).numpy()
+    visible = visible_keys(query_len, mem_len, tf.constant(length), same_length, extra).numpy()
     assert visible.shape == (len(length), query_len, mem_len + query_len)
     for (row, query, key), seen in np.ndenumerate(visible):
         distance = query + mem_len - key
         filled = key >= mem_len or mem_len - key <= length[row]
-        assert seen == (filled and distance >= 0 and not (same_length and distance > mem_len))
+        assert seen == (filled and distance >= 0 and not (same_length and distance >= max(mem_len + extra, 1)))
 
 
 @pytest.mark.parametrize("mem_len", [0, 1, 3, 9])

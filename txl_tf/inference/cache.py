@@ -84,7 +84,7 @@ def _visible(config, cache, ages, length, lengths):
     query_ages = (length - 1 - tf.range(length))[:, None]  # (T, 1)
     visible = (ages >= query_ages) & (ages < length + cache["mem_len"])  # (T, R)
     if config.same_length:
-        visible &= ages <= query_ages + cache["mem_len"]
+        visible &= ages <= query_ages + tf.maximum(cache["mem_len"] - (0 if config.same_length_extra else 1), 0)
     return visible & (ages < (cache["length"] + lengths)[:, None])[:, None]
 
 

@@ -11,6 +11,7 @@ from txl_tf.inference.cache import initial_cache, read, refitted
 
 SETTINGS = [dict(zip(("same_length", "clamp_len", "memory_start"), values))
             for values in itertools.product((False, True), (-1, 3), ("empty", "zeros"))]
+SETTINGS.append({"same_length": True, "same_length_extra": False})
 
 
 def plain_nll(model, ids, lengths, mem_len):
