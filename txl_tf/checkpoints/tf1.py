@@ -1,48 +1,12 @@
 """Checkpoints of the original TensorFlow 1 code: which of its variables is which of ours, both ways."""
 
-import dataclasses
-
-import numpy as np
 import tensorflow as tf
 
+from txl_tf.checkpoints.entry import Entry, shared_names
 from txl_tf.heads.full_softmax import FullSoftmax
 from txl_tf.language_model import TransformerXLLM
 
 TRAINING_STATE = ("/Adam", "/Adam_1", "beta1_power", "beta2_power", "global_step")
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """One variable of the original: the variables it is here, and how they lie in it.
-
-    Args:
-        variables: our variables, one or several.
-        axis: None where it is one variable as it stands; "columns" where ours are joined along the last axis; "layers"
-            where they are stacked along a new first axis.
-    """
-
-    variables: tuple
-    axis: str | None = None
-
-    def join(self, arrays):
-        """Returns the original's array of arrays shaped as our variables."""
-        if self.axis == "columns":
-            return np.concatenate(arrays, axis=-1)
-        return np.stack(arrays) if self.axis == "layers" else arrays[0]
-
-    def split(self, array):
-        """Returns arrays shaped as our variables from the original's array."""
-        if self.axis == "columns":
-            return np.split(array, len(self.variables), axis=-1)
-        return list(array) if self.axis == "layers" else [array]
-
-    @property
-    def shape(self):
-        """The original's shape."""
-        first = tuple(self.variables[0].shape)
-        if self.axis == "columns":
-            return (*first[:-1], first[-1] * len(self.variables))
-        return (len(self.variables), *first) if self.axis == "layers" else first
 
 
 def tf1_entries(model):
@@ -104,12 +68,13 @@ def _head_entries(head):
     return entries
 
 
-def load_tf1_checkpoint(prefix, config):
-    """Returns a TransformerXLLM with the weights of a checkpoint of the original TensorFlow code.
+def load_tf1_checkpoint(prefix, config, allow_partial=False):
+    """Returns a TransformerXLLM with the weights of a checkpoint of the original TensorFlow code; Adam's state is passed over.
 
     Args:
         prefix: path of the checkpoint without its suffix, such as ".../model.ckpt-0", or its folder.
         config: the ModelConfig it was made with; layer_norm_epsilon is 1e-12 and memory_start "zeros" in that code.
+        allow_partial: whether variables that are missing, and keep their initial values, or are unknown are only logged.
 
     Raises:
         ValueError: if no checkpoint is there, or a variable is missing, unknown, or of another shape than config gives.
@@ -122,18 +87,7 @@ def load_tf1_checkpoint(prefix, config):
               if not name.endswith(TRAINING_STATE)}
     model = TransformerXLLM(config)
     entries = tf1_entries(model)
-    _check_names(stored, {name: entry.shape for name, entry in entries.items()}, prefix)
-    for name, entry in entries.items():
-        for variable, array in zip(entry.variables, entry.split(reader.get_tensor(name))):
-            variable.assign(array)
+    expected = {name: entry.shape for name, entry in entries.items()}
+    for name in shared_names(stored, expected, "prefix", prefix, allow_partial):
+        entries[name].assign(reader.get_tensor(name))
     return model
-
-
-def _check_names(stored, expected, prefix):
-    missing, unknown = sorted(expected.keys() - stored.keys()), sorted(stored.keys() - expected.keys())
-    if missing or unknown:
-        raise ValueError(f"The checkpoint and config must have the same variables; it lacks {missing or 'none'} and has besides "
-                         f"{unknown or 'none'}. Received: prefix={prefix}")
-    for name, shape in expected.items():
-        if stored[name] != shape:
-            raise ValueError(f"{name} must have the shape {shape} that config gives. Received: shape={stored[name]}, prefix={prefix}")
