@@ -141,10 +141,14 @@ class PickleMachine:
 
     def build(self, _):
         target, state = self.last(2)
+        self.set_state(target, state)
+        self.push(target)
+
+    def set_state(self, target, state):
+        """Gives an object the state that BUILD has for it."""
         if not isinstance(target, self.stateful):
             raise RefusedError(f"Expected an object that has a state. Received: type={type(target).__name__}")
         target.set_state(state)
-        self.push(target)
 
     def find_persistent(self, key):
         """Returns what lies outside the pickle under a key; nothing does here."""
