@@ -82,3 +82,11 @@ def shared_names(stored, expected, name, source, allow_partial=False):
     if missing or unknown:
         logging.warning("The checkpoint %s: what it lacks keeps its initial value, what it has besides is unused.", difference)
     return [shared for shared in expected if shared in stored]
+
+
+def check_fixed(config, fixed, program):
+    """Raises ValueError unless a ModelConfig has the settings {name: value} that are the only ones in another program."""
+    other = [name for name, value in fixed.items() if getattr(config, name) != value]
+    if other:
+        raise ValueError(f"The model must have {', '.join(f'{name}={fixed[name]}' for name in other)}, as {program} has. "
+                         f"Received: {', '.join(f'{name}={getattr(config, name)}' for name in other)}")

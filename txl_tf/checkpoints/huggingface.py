@@ -5,8 +5,9 @@ import os
 
 import numpy as np
 
-from txl_tf.checkpoints.entry import Entry, shared_names
-from txl_tf.checkpoints.safetensors import read_safetensors
+from data_utils.atomic_files import replacing, write_json
+from txl_tf.checkpoints.entry import Entry, check_fixed, shared_names
+from txl_tf.checkpoints.safetensors import read_safetensors, write_safetensors
 from txl_tf.checkpoints.torch_files import read_torch
 from txl_tf.config import ModelConfig
 from txl_tf.heads.full_softmax import FullSoftmax
@@ -21,7 +22,7 @@ NEEDED = (*SAME_NAMES[:11], "cutoffs")
 FIXED = {"attn_type": 0, "pre_lnorm": False, "sample_softmax": -1}  # the only values there are here
 
 
-def load_huggingface(folder, allow_partial=False):
+def load_huggingface(folder, allow_partial=False, config=None):
     """Returns a TransformerXLLM with the settings and weights of a folder that Hugging Face's save_pretrained wrote.
 
     Nothing in the files is run, and neither torch nor transformers is needed. The settings are those of that program:
@@ -31,6 +32,7 @@ def load_huggingface(folder, allow_partial=False):
         folder: with config.json and model.safetensors or pytorch_model.bin, in either layout of torch.save; values of 16 bits
             become 32.
         allow_partial: whether tensors that are missing, and keep their initial values, or are unknown are only logged.
+        config: a ModelConfig instead of that of `huggingface_config`, which differs in what needs no other weights.
 
     Raises:
         ValueError: if a file is missing or damaged, a setting has no counterpart here, or a tensor is missing, unknown, or of
@@ -39,9 +41,9 @@ def load_huggingface(folder, allow_partial=False):
     Example:
         model = txl_tf.load_huggingface("transfo-xl-wt103")
     """
-    model_config = huggingface_config(folder)
+    config = huggingface_config(folder) if config is None else config
     arrays = _read(folder)
-    model = TransformerXLLM(model_config)
+    model = TransformerXLLM(config)
     entries, copies = huggingface_entries(model), huggingface_copies(model)
     stored = {name: array.shape for name, array in arrays.items() if name not in copies and name != POSITIONS}
     expected = {name: entry.shape for name, entry in entries.items()}
@@ -52,6 +54,43 @@ def load_huggingface(folder, allow_partial=False):
     for name in names:
         entries[name].assign(arrays[name])
     return model
+
+
+def save_huggingface(model, folder):
+    """Writes config.json and model.safetensors as Hugging Face's save_pretrained does; a model of theirs comes out bit by bit.
+
+    Args:
+        model: a TransformerXLLM. `txl_tf.inference.evaluation.evaluation_model` gives one with other settings, if need be.
+        folder: made if missing.
+
+    Raises:
+        ValueError: if a setting has no counterpart there, before anything is written.
+    """
+    settings = _settings_there(model.config)
+    entries, copies = huggingface_entries(model), huggingface_copies(model)
+    arrays = {name: entry.value() for name, entry in entries.items()}
+    arrays[POSITIONS] = (1 / 10_000 ** (np.arange(0, model.config.d_model, 2) / model.config.d_model)).astype(np.float32)
+    arrays.update({copy: arrays[name] for copy, name in copies.items() if name.endswith("_bias")})  # else they would be drawn anew there
+    os.makedirs(folder, exist_ok=True)
+    with replacing(os.path.join(folder, "model.safetensors")) as partial:
+        write_safetensors(partial, arrays)
+    write_json(os.path.join(folder, CONFIG), settings)
+
+
+def _settings_there(config):
+    """Returns what config.json says of a ModelConfig. Raises ValueError if it can't."""
+    fixed = {"attention": "relative", "memory_start": "zeros"}
+    fixed |= {"same_length_extra": False} if config.same_length else {}
+    fixed |= {"proj_same_dim": True} if config.div_val > 1 else {}
+    fixed |= {"d_embed": config.d_model} if not (config.tie_weight or config.cutoffs) else {}
+    check_fixed(config, fixed, "Hugging Face's program")
+    if config.d_model % 2:
+        raise ValueError(f"d_model must be even, as Hugging Face's program has it. Received: d_model={config.d_model}")
+    tied = [not config.cutoffs] + [config.proj_share_all_but_first] * len(config.cutoffs)
+    return {
+        "architectures": ["TransfoXLLMHeadModel"], "model_type": "transfo-xl", "torch_dtype": "float32", "adaptive": True, **FIXED,
+        "vocab_size": config.n_token, "cutoffs": list(config.cutoffs), "tie_projs": tied, "tie_word_embeddings": config.tie_weight,
+        "layer_norm_epsilon": config.layer_norm_epsilon, **{name: getattr(config, name) for name in SAME_NAMES}, "tgt_len": config.tgt_len}
 
 
 def huggingface_config(folder):

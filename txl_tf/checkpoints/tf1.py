@@ -1,8 +1,10 @@
 """Checkpoints of the original TensorFlow 1 code: which of its variables is which of ours, both ways."""
 
+import os
+
 import tensorflow as tf
 
-from txl_tf.checkpoints.entry import Entry, shared_names
+from txl_tf.checkpoints.entry import Entry, check_fixed, shared_names
 from txl_tf.heads.full_softmax import FullSoftmax
 from txl_tf.language_model import TransformerXLLM
 
@@ -91,3 +93,21 @@ def load_tf1_checkpoint(prefix, config, allow_partial=False):
     for name in shared_names(stored, expected, "prefix", prefix, allow_partial):
         entries[name].assign(reader.get_tensor(name))
     return model
+
+
+def save_tf1_checkpoint(model, prefix):
+    """Writes a checkpoint that the original TensorFlow code scores with --eval_ckpt_path; its own comes out bit by bit.
+
+    Args:
+        model: a TransformerXLLM. `txl_tf.inference.evaluation.evaluation_model` gives one with other settings, if need be.
+        prefix: path of the checkpoint without its suffix, such as ".../model.ckpt-0"; its folder is made if missing.
+
+    Raises:
+        ValueError: if a setting has no counterpart there, before anything is written.
+    """
+    fixed = {"attention": "relative", "memory_start": "zeros", "layer_norm_epsilon": 1e-12}
+    check_fixed(model.config, {**fixed, **({"same_length_extra": True} if model.config.same_length else {})}, "the original program")
+    entries = tf1_entries(model)
+    tf.io.gfile.makedirs(os.path.dirname(os.path.abspath(prefix)) if "://" not in str(prefix) else os.path.dirname(str(prefix)))
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(entries), shape_and_slices=[""] * len(entries),
+                      tensors=[tf.convert_to_tensor(entry.value()) for entry in entries.values()])

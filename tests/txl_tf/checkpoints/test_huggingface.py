@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 import txl_tf
-from txl_tf.checkpoints.huggingface import FILES, huggingface_config, huggingface_copies, huggingface_entries
+from testing.tiny_model import tiny_model, tiny_tokens
+from txl_tf.checkpoints.huggingface import FILES, POSITIONS, huggingface_config, huggingface_copies, huggingface_entries
 from txl_tf.checkpoints.safetensors import read_safetensors, write_safetensors
 from txl_tf.checkpoints.torch_files import read_torch
 
@@ -72,6 +73,45 @@ def test_both_files_hold_the_same_model(name, folder):
         np.testing.assert_array_equal(weight, expected)
 
 
+@every_model
+def test_what_was_loaded_comes_out_bit_by_bit(name, tmp_path):
+    txl_tf.save_huggingface(load(name), tmp_path / "new")
+    written, golden = (read_safetensors(path / "model.safetensors") for path in (tmp_path / "new", GOLDEN / name))
+    assert written.keys() == golden.keys()
+    for tensor, array in golden.items():
+        if tensor == POSITIONS:  # computed anew, by another program's powers
+            np.testing.assert_allclose(written[tensor], array, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(written[tensor].view(np.int32), array.view(np.int32))
+    settings, theirs = (json.loads((path / "config.json").read_text()) for path in (tmp_path / "new", GOLDEN / name))
+    assert {key: settings.get(key) for key in theirs if key not in ("eos_token_id", "transformers_version")} == {
+        key: value for key, value in theirs.items() if key not in ("eos_token_id", "transformers_version")}
+    assert huggingface_config(tmp_path / "new").proj_share_all_but_first == load(name).config.proj_share_all_but_first
+
+
+@pytest.mark.parametrize("settings", [
+    {"cutoffs": (), "d_embed": 7}, {"cutoffs": (3, 7), "untie_r": False, "proj_share_all_but_first": True, "div_val": 2},
+    {"cutoffs": (3, 7), "tie_weight": False, "same_length": True, "same_length_extra": False, "clamp_len": 5}])
+def test_other_models_go_there_and_back(settings, tmp_path):
+    model = tiny_model(memory_start="zeros", **settings)
+    txl_tf.save_huggingface(model, tmp_path)
+    again = txl_tf.load_huggingface(tmp_path)
+    tokens = tiny_tokens(2, 6)
+    for ours, theirs in zip(model.log_probs(tokens, model.initial_memory(2)), again.log_probs(tokens, again.initial_memory(2))):
+        tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
+
+
+@pytest.mark.parametrize("settings, message", [
+    ({}, "The model must have memory_start=zeros, as Hugging Face's program has. Received: memory_start=empty"),
+    ({"same_length": True, "memory_start": "zeros"}, "must have same_length_extra=False, .*Received: same_length_extra=True"),
+    ({"d_model": 13, "memory_start": "zeros"}, "d_model must be even"),
+])
+def test_what_has_no_counterpart_there_is_not_written(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        txl_tf.save_huggingface(tiny_model(**settings), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("name, tensor", [("1_div4_tied", "crit.out_projs.2"), ("4_div1_dembed_ne_dmodel", "crit.out_layers.0.weight")])
 def test_what_is_tied_must_be_equal(name, tensor, folder):
     arrays = {**read_torch(GOLDEN / name / "pytorch_model.bin")}
@@ -86,8 +126,6 @@ def test_what_is_tied_must_be_equal(name, tensor, folder):
     {"cutoffs": (), "d_embed": 7}, {"untie_r": False, "cutoffs": (3, 7), "div_val": 2, "proj_share_all_but_first": True},
     {"untie_r": True, "cutoffs": (3, 7), "tie_weight": False}])
 def test_entries_name_every_variable_once(settings):
-    from testing.tiny_model import tiny_model
-
     model = tiny_model(**settings)
     entries = huggingface_entries(model)
     named = [id(variable) for entry in entries.values() for variable in entry.variables]

@@ -12,7 +12,7 @@ import tensorflow as tf
 from testing.tiny_model import tiny_model
 from txl_tf import ModelConfig
 from txl_tf.attention.relative import sinusoid
-from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, tf1_entries
+from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, save_tf1_checkpoint, tf1_entries
 from txl_tf.memory import visible_keys
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tf1"
@@ -158,6 +158,27 @@ def test_entries_name_every_variable_once_and_join_what_they_split(settings):
         parts = entry.split(original)
         assert [part.shape for part in parts] == [tuple(variable.shape) for variable in entry.variables]
         np.testing.assert_array_equal(entry.join(parts), original)
+
+
+@every_config
+def test_what_was_loaded_comes_out_bit_by_bit(name, tmp_path):
+    prefix = str(tmp_path / "new" / "model.ckpt-0")
+    save_tf1_checkpoint(load(name, memory_start="zeros"), prefix)
+    written, golden = (tf.train.load_checkpoint(path) for path in (prefix, str(GOLDEN / name / "model.ckpt")))
+    assert written.get_variable_to_shape_map() == golden.get_variable_to_shape_map()
+    for variable in golden.get_variable_to_shape_map():
+        np.testing.assert_array_equal(written.get_tensor(variable).view(np.int32), golden.get_tensor(variable).view(np.int32))
+
+
+@pytest.mark.parametrize("settings, message", [
+    ({}, "The model must have memory_start=zeros, layer_norm_epsilon=1e-12, .*Received: memory_start=empty, layer_norm_epsilon=1e-05"),
+    ({"same_length": True, "same_length_extra": False}, "same_length_extra=True"), ({"tie_weight": False}, "tie_weight must be True"),
+])
+def test_what_has_no_counterpart_there_is_not_written(settings, message, tmp_path):
+    theirs = {"memory_start": "zeros"} if settings else {"layer_norm_epsilon": 1e-5}
+    with pytest.raises(ValueError, match=message):
+        save_tf1_checkpoint(tiny_model(**theirs, **settings), tmp_path / "new" / "model.ckpt")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.fixture
