@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.checkpoints.entry import Entry, check_fixed, shared_names
@@ -81,18 +82,64 @@ def load_tf1_checkpoint(prefix, config, allow_partial=False):
     Raises:
         ValueError: if no checkpoint is there, or a variable is missing, unknown, or of another shape than config gives.
     """
-    try:
-        reader = tf.train.load_checkpoint(str(prefix))
-    except (ValueError, tf.errors.OpError) as error:
-        raise ValueError(f"prefix must be the path of a TensorFlow checkpoint. Received: prefix={prefix}") from error
-    stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()
-              if not name.endswith(TRAINING_STATE)}
+    reader, stored = _opened(prefix)
     model = TransformerXLLM(config)
     entries = tf1_entries(model)
     expected = {name: entry.shape for name, entry in entries.items()}
     for name in shared_names(stored, expected, "prefix", prefix, allow_partial):
         entries[name].assign(reader.get_tensor(name))
     return model
+
+
+def _opened(prefix):
+    """Returns a reader of a checkpoint, and {name: shape} without what only training needs."""
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(f"prefix must be the path of a TensorFlow checkpoint. Received: prefix={prefix}") from error
+    return reader, {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()
+                    if not name.endswith(TRAINING_STATE)}
+
+
+def tf1_settings(prefix):
+    """Returns {name: value} of the settings of a ModelConfig that the shapes in a checkpoint of the original code tell.
+
+    They do not tell tgt_len, mem_len, clamp_len, same_length and the rates of dropout.
+
+    Raises:
+        ValueError: if no checkpoint of that code is there.
+    """
+    _, stored = _opened(prefix)
+    try:
+        return _told(stored)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(f"prefix must be a checkpoint of the original code, whose shapes tell the model's ({type(error).__name__}: {error}). "
+                         f"Received: prefix={prefix}") from error
+
+
+def _told(stored):
+    tables = _numbered(stored, "transformer/adaptive_embed", "lookup_table")
+    biases = _numbered(stored, "transformer/adaptive_softmax", "b") or [stored["transformer/adaptive_softmax/bias"]]
+    d_model, d_inner = stored["transformer/layer_0/ff/layer_1/kernel"]
+    *layers, n_head, d_head = stored["transformer/r_w_bias"]
+    d_embed, cutoffs = tables[0][1], tuple(int(end) for end in np.cumsum([size for size, in biases])[:-1])
+    told = dict(n_token=sum(rows for rows, _ in tables), d_model=d_model, d_inner=d_inner, n_head=n_head, d_head=d_head, d_embed=d_embed,
+                n_layer=sum(name.endswith("/ff/layer_1/kernel") for name in stored), untie_r=bool(layers), cutoffs=cutoffs)
+    if cutoffs:
+        told["div_val"] = d_embed // tables[1][1] if len(tables) > 1 else 1
+        if len(tables) > 1 and d_embed == d_model:
+            told["proj_same_dim"] = "transformer/adaptive_embed/cutoff_0/proj_W" in stored
+        if len(tables) > 1 or d_embed != d_model:
+            told["proj_share_all_but_first"] = "transformer/adaptive_softmax/cutoff_1/proj" not in stored
+    return told
+
+
+def _numbered(stored, scope, name):
+    """Returns the shapes of a scope's variables of one name, cluster by cluster."""
+    found = [stored[f"{scope}/{name}"]] if f"{scope}/{name}" in stored else []
+    while f"{scope}/cutoff_{len(found)}/{name}" in stored:
+        found.append(stored[f"{scope}/cutoff_{len(found)}/{name}"])
+    return found
 
 
 def save_tf1_checkpoint(model, prefix):

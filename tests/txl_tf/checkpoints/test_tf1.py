@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from testing.tiny_model import tiny_model
-from txl_tf import ModelConfig
+from txl_tf import ModelConfig, TransformerXLLM
 from txl_tf.attention.relative import sinusoid
-from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, save_tf1_checkpoint, tf1_entries
+from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, save_tf1_checkpoint, tf1_entries, tf1_settings
 from txl_tf.memory import visible_keys
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tf1"
@@ -158,6 +158,20 @@ def test_entries_name_every_variable_once_and_join_what_they_split(settings):
         parts = entry.split(original)
         assert [part.shape for part in parts] == [tuple(variable.shape) for variable in entry.variables]
         np.testing.assert_array_equal(entry.join(parts), original)
+
+
+@every_config
+def test_the_shapes_tell_the_settings(name):
+    told = tf1_settings(GOLDEN / name / "model.ckpt")
+    assert {key: getattr(config_of(name), key) for key in told} == told
+    config = ModelConfig(**told)
+    assert {name: entry.shape for name, entry in tf1_entries(TransformerXLLM(config)).items()} == {
+        name: entry.shape for name, entry in tf1_entries(load(name)).items()}
+
+
+def test_shapes_that_tell_nothing(rewritten):
+    with pytest.raises(ValueError, match="prefix must be a checkpoint of the original code, .*r_w_bias.*Received: prefix="):
+        tf1_settings(rewritten({"transformer/r_w_bias": None}))
 
 
 @every_config
