@@ -15,7 +15,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.faults import writing
 
 RESULTS, LOG, BEST = "results.json", "log.jsonl", "best"
-_SCORED = (*model_folder.SHAPE, "memory_start", "layer_norm_epsilon")  # settings of a model that its scores depend on
+_SCORED = (*model_folder.SHAPE, "memory_start", "layer_norm_epsilon", "same_length_extra")  # settings of a model that its scores depend on
 
 
 class RunFolder:
@@ -66,6 +66,10 @@ class RunFolder:
             raise ValueError(f"What is scored must be the model of the run in {self.path}, which has "
                              f"{', '.join(f'{name}={getattr(stored, name)}' for name in other)}. Received: "
                              f"{', '.join(f'{name}={settings[name]}' for name in other)}")
+
+    def holds_a_run(self):
+        """Tells whether the folder is that of a run, and not only of a model, such as txl_tf.convert writes."""
+        return "train" in model_folder.read_config(self.path, missing_ok=True)
 
     def trained_config(self, vocabulary):
         """Returns the ModelConfig of the run. Raises ValueError if there is none, or its vocabulary is another one."""

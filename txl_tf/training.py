@@ -172,7 +172,8 @@ class Training:
 
     def _computing(self):
         config, model = self.train_config, self.model.config
-        return computing(self.strategy, train_batch_size=self.corpus.rows("train"), tgt_len=model.tgt_len, mem_len=model.mem_len,
+        rows = {"train_batch_size": self.corpus.rows("train")} if self.train_config.do_train else {}  # else there may be no such split
+        return computing(self.strategy, **rows, tgt_len=model.tgt_len, mem_len=model.mem_len,
                          batch_chunk=config.batch_chunk, remat=config.remat, eval_tgt_len=config.eval_tgt_len,
                          eval_mem_len=self._eval_mem_len)
 
@@ -196,7 +197,9 @@ class Training:
             return
         self.step = self.state.restore()
         if not config.do_train and not self.state.checkpoints():
-            raise ValueError(f"model_dir must hold checkpoints when nothing is to be trained. Received: model_dir={config.model_dir}")
+            if self.folder.holds_a_run():
+                raise ValueError(f"model_dir must hold checkpoints when nothing is to be trained. Received: model_dir={config.model_dir}")
+            load_any_weights(self.model, config.model_dir, "model_dir")
         if self.step == 0 and config.warm_start_path:
             load_any_weights(self.model, config.warm_start_path, "warm_start_path")
 
@@ -248,8 +251,8 @@ class Training:
     def _run_evaluation(self):
         """Scores the newest checkpoint, or with do_eval_only every one that is kept, and says which is best."""
         config, results = self.train_config, {}
-        every = config.do_eval_only and not config.eval_ckpt_path
-        for path in self.state.checkpoints() if every else [None]:
+        every = config.do_eval_only and not config.eval_ckpt_path and self.state.checkpoints()
+        for path in every or [None]:
             if path is not None:
                 if step_of(path) < config.start_eval_steps or self.state.read(path) is None:
                     continue

@@ -16,7 +16,7 @@ import txl_tf.training
 from testing.number_corpus import NumberCorpus
 from txl_tf.config import CLIP_SCOPES, INITS, MEMORY_STARTS, PRECISIONS, ModelConfig, TrainConfig
 from txl_tf.language_model import TransformerXLLM
-from txl_tf.model_folder import load_model
+from txl_tf.model_folder import load_model, save_model
 from txl_tf.run_state import step_of
 from txl_tf.training import Training
 
@@ -115,6 +115,11 @@ class TestScoring:
         with pytest.raises(ValueError, match="model_dir must hold checkpoints when nothing is to be trained. Received: model_dir="):
             a_run(copied, do_train=False)
         assert not (tmp_path / "none").exists()
+
+    def test_a_model_without_a_run(self, whole, tmp_path, capsys):
+        save_model(load_model(whole), tmp_path / "model", CORPUS.vocabulary)
+        assert a_run(tmp_path / "model", do_eval_only=True).run()["valid"] == results_of(whole)["valid"]
+        assert "step 0:" in capsys.readouterr().out
 
     def test_another_precision(self, whole, copied):
         found = a_run(copied, do_train=False, precision="mixed_float16").run()
