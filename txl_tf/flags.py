@@ -16,13 +16,17 @@ EVALUATED = ("tgt_len", "mem_len", "clamp_len", "same_length")  # fields of Mode
 
 def define_flags():
     """Defines --preset, a flag for every field of the configurations but n_token, which the vocabulary gives, and the aliases."""
-    flags.DEFINE_string("preset", None, "name of published settings in txl_tf.presets.PRESETS; other flags override them")
-    for section, config_class in SECTIONS.items():
-        types = typing.get_type_hints(config_class)
-        for field in _fields(config_class):
-            _define(field, types[field.name], f"{section}: {field.metadata['help']}")
+    define_model_flags()
+    for section in ("train", "data"):
+        _define_section(section)
     for alias, name in ALIASES.items():
         flags.DEFINE_alias(alias, name)
+
+
+def define_model_flags():
+    """Defines --preset and a flag for every field of a ModelConfig but n_token."""
+    flags.DEFINE_string("preset", None, "name of published settings in txl_tf.presets.PRESETS; other flags override them")
+    _define_section("model")
 
 
 def read_configs():
@@ -95,6 +99,12 @@ def _for_evaluation(given):
 
 def _fields(config_class):
     return [field for field in dataclasses.fields(config_class) if field.name != "n_token"]
+
+
+def _define_section(section):
+    types = typing.get_type_hints(SECTIONS[section])
+    for field in _fields(SECTIONS[section]):
+        _define(field, types[field.name], f"{section}: {field.metadata['help']}")
 
 
 def _define(field, field_type, help_text):

@@ -1,0 +1,126 @@
+"""Published checkpoints become model folders, with the original programs' numbers, on which every command works."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from testing.forks import forks
+from txl_tf.convert import convert
+from txl_tf.model_folder import load_model, load_vocabulary
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TF1 = sorted(path.name for path in (GOLDEN / "tf1").iterdir() if (path / "segments.npz").exists())
+EVALUATED = GOLDEN / "tf1" / "15_eval_text8_valid"
+HUB = GOLDEN / "data" / "hub_style"
+UNTOLD = ("mem_len", "same_length", "clamp_len", "tgt_len")
+ROWS = 3
+
+
+def untold(name):
+    """Returns what the shapes of a golden checkpoint of the original do not tell."""
+    settings = json.loads((GOLDEN / "tf1" / name / "config.json").read_text())
+    return {**{key: settings[key] for key in UNTOLD}, **({"memory_start": "empty"} if settings["mems_none"] else {})}
+
+
+@pytest.mark.parametrize("name", TF1)
+def test_every_checkpoint_of_the_original_gives_its_numbers(name, tmp_path):
+    convert("tf1", str(GOLDEN / "tf1" / name / "model.ckpt"), str(tmp_path / "new"), settings=untold(name))
+    model, arrays = load_model(tmp_path / "new"), np.load(GOLDEN / "tf1" / name / "segments.npz")
+    memory = model.initial_memory(ROWS)
+    for index in range(4):
+        inputs, targets, nll = (arrays[f"seg{index}/{key}"].T for key in ("inputs", "targets", "nll"))
+        if model.config.memory_start == "empty":
+            memory = model.initial_memory(ROWS, mem_len=inputs.shape[1])
+        found, memory = model.nll(inputs, targets, memory)
+        np.testing.assert_allclose(found, nll, rtol=0, atol=3e-5)
+
+
+@pytest.mark.parametrize("corpus", [None, "vocab.pkl", "vocab.bin"])
+def test_a_folder_of_hugging_face(corpus, tmp_path):
+    source, arrays = tmp_path / "theirs", np.load(GOLDEN / "hf" / "1_div4_tied" / "segments.npz")
+    shutil.copytree(GOLDEN / "hf" / "1_div4_tied", source)
+    symbols = [f"word{number}" for number in range(119)] + ["<eos>"]
+    (source / "vocab.pkl").write_bytes(pickle.dumps({"idx2sym": symbols, "special": ["<eos>"], "lower_case": False, "eos_idx": 119}))
+    shutil.copy(source / "vocab.pkl", source / "vocab.bin")
+    convert("huggingface", str(source), str(tmp_path / "new"), corpus=corpus and str(source / corpus), settings={"clamp_len": 7, "mem_len": 10})
+    model = load_model(tmp_path / "new")
+    log_probs, _ = model.log_probs(arrays["seg0/input_ids"], model.initial_memory(ROWS))
+    np.testing.assert_allclose(log_probs, arrays["seg0/prediction_scores"], rtol=0, atol=3e-5)
+    vocabulary = load_vocabulary(tmp_path / "new")
+    assert list(vocabulary.encode("word3 word118\n")) == [3, 118, 119]
+
+
+NAME = "04_wt103_large_style"
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"settings": {}}, "mem_len must be given, or a preset that has it, for the checkpoint does not tell it. Received: preset=None"),
+    ({"settings": {"mem_len": 8, "n_head": 2, "cutoffs": (1, 2)}},
+     r"which has n_head=\d+, cutoffs=\(.*\). Received: n_head=2, cutoffs=\(1, 2\), checkpoint="),
+    ({"preset_name": "wt103_large"}, "The settings must be those of the checkpoint, which has .*n_layer=2.* Received: .*n_layer=18.*, checkpoint="),
+    ({"preset_name": "wt103"}, "preset must be one of .*Received: preset=wt103"),
+    ({"corpus": str(HUB / "vocab.pkl")}, r"corpus must have as many symbols as the checkpoint, \d+. Received: corpus=.*vocab.pkl, \d+ symbols"),
+    ({"corpus": "nowhere.pkl"}, "corpus must be the file of a vocabulary .*Received: corpus=nowhere.pkl"),
+    ({"corpus": str(GOLDEN / "data" / "hf_built" / "vocab.pkl")}, "corpus must be the file of a vocabulary .*name=re._compile"),
+    ({"checkpoint": "nowhere"}, "prefix must be the path of a TensorFlow checkpoint. Received: prefix=nowhere"),
+    ({"output": __file__}, "output must be a folder that can be written"),
+])
+def test_what_does_not_belong_together_is_refused_before_anything_is_written(changes, message, tmp_path):
+    arguments = dict(source="tf1", checkpoint=str(GOLDEN / "tf1" / NAME / "model.ckpt"), output=str(tmp_path / "new"), settings=untold(NAME))
+    if "preset_name" in changes:
+        arguments["settings"] = None
+    with pytest.raises(ValueError, match=message):
+        convert(**{**arguments, **changes})
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the original's corpus and, in new, the converted model of a checkpoint that it scored."""
+    place = tmp_path_factory.mktemp("place")
+    shutil.copytree(EVALUATED / "text8", place / "text8")
+    symbols = json.loads((GOLDEN / "data" / "text8" / "vocab.json").read_text())["idx2sym"]
+    (place / "text8" / "cache.pkl").write_bytes(pickle.dumps({"idx2sym": symbols}, 2))
+    ended = forks().run("-m", "txl_tf.convert", "--from=tf1", f"--checkpoint={EVALUATED / 'model.ckpt'}", "--corpus=text8/cache.pkl",
+                        "--dataset=text8", "--mem_len=20", "--clamp_len=12", "--same_length", "--tgt_len=8", "--output=new", cwd=place)
+    assert (ended.returncode, ended.stdout) == (0, "a model of 2 layers and 25 tokens lies in new\n"), ended.stderr
+    return place
+
+
+def test_the_training_script_scores_it_as_the_original_did(place):
+    ended = forks().run("train_gpu.py", "--do_eval_only", "--model_dir=new", "--data_dir=text8/tfrecords", "--eval_split=valid",
+                        "--corpus_info_path=text8/corpus-info.json", "--eval_batch_size=4", "--tgt_len=8", "--mem_len=20", cwd=place)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads((place / "new" / "results.json").read_text())["valid"]
+    assert found["nll"] == pytest.approx(json.loads((EVALUATED / "config.json").read_text())["avg_loss"], abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [
+    ("txl_tf.generate", "--prompt=the ", "--max_new_tokens=5"), ("txl_tf.score", "text.txt"), ("txl_tf.export", "--export_dir=served")])
+def test_the_commands_take_it(place, command):
+    (place / "text.txt").write_text("the king of the sea " * 20)
+    ended = forks().run("-m", command[0], "--model_dir=new", *command[1:], cwd=place)
+    assert ended.returncode == 0 and ended.stdout, ended.stderr
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_it(place):
+    (place / "mine").mkdir()
+    for split in ("train", "valid", "test"):
+        (place / "mine" / f"{split}.txt").write_text("the king of the sea is here " * 40)
+    ended = forks().run("train_gpu.py", "--warm_start_path=new", "--data_dir=mine", "--vocab_file=new/vocabulary.json", "--vocabulary=char",
+                        "--model_dir=tuned", "--n_layer=2", "--d_model=16", "--n_head=2", "--d_head=8", "--d_inner=32", "--mem_len=20",
+                        "--tgt_len=8", "--train_steps=2", "--warmup_steps=1", "--train_batch_size=2", "--eval_batch_size=2", "--eval_tgt_len=8",
+                        cwd=place)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_command_says_what_is_wrong_in_one_line(place):
+    ended = forks().run("-m", "txl_tf.convert", "--from=tf1", f"--checkpoint={EVALUATED / 'model.ckpt'}", "--output=other", cwd=place)
+    assert ended.returncode == 1 and ended.stderr.startswith("txl_tf.convert: mem_len must be given") and ended.stderr.count("\n") == 1
+    assert not (place / "other").exists()
