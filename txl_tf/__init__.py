@@ -15,6 +15,7 @@ if sys.argv[:1] == ["-m"]:  # python -m txl_tf.NAME: a command, whose user Tenso
 from txl_tf.attention.relative import RelativeMultiHeadAttention
 from txl_tf.backbone import TransformerXLBackbone
 from txl_tf.checkpoints.huggingface import load_huggingface, save_huggingface
+from txl_tf.checkpoints.pytorch import load_pytorch_checkpoint
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, save_tf1_checkpoint
 from txl_tf.config import DataConfig, ModelConfig, TrainConfig
 from txl_tf.heads.adaptive_softmax import AdaptiveSoftmax

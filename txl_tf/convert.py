@@ -12,6 +12,7 @@ from data_utils.original_pickles import read_original
 from data_utils.vocabulary import load_vocabulary
 from data_utils.vocabulary_files import original_vocabulary, read_vocabulary_file
 from txl_tf.checkpoints.huggingface import huggingface_config, load_huggingface
+from txl_tf.checkpoints.pytorch import load_pytorch_checkpoint, pytorch_settings
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, tf1_settings
 from txl_tf.config import ModelConfig
 from txl_tf.faults import check_folder, interrupted, say, writing
@@ -19,7 +20,7 @@ from txl_tf.flags import check_no_arguments, define_model_flags, given_model_set
 from txl_tf.model_folder import save_model
 from txl_tf.presets import preset
 
-SOURCES = ("tf1", "huggingface")
+SOURCES = ("tf1", "huggingface", "pytorch")
 VOCABULARIES = ("vocabulary.json", "vocab.pkl", "vocab.bin")  # what a folder of Hugging Face's may hold
 
 
@@ -27,8 +28,9 @@ def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=
     """Writes the model of a checkpoint, and its vocabulary where that is known, as a model folder, and returns its ModelConfig.
 
     Args:
-        source: "tf1" or "huggingface".
-        checkpoint: prefix or folder of a checkpoint of the original TensorFlow code, or a folder of Hugging Face's.
+        source: one of SOURCES.
+        checkpoint: prefix or folder of a checkpoint of the original TensorFlow code, a folder of Hugging Face's, or a file with the
+            state_dict of the original PyTorch code.
         output: the folder.
         corpus: file of the vocabulary: cache.pkl, vocab.pkl, vocab.bin, vocabulary.json or a list of words; ids stay the file's. None:
             vocab.pkl or vocab.bin in a folder of Hugging Face's, or no vocabulary.
@@ -43,23 +45,33 @@ def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=
     check_folder(output, "output")
     chosen = preset(preset_name) if preset_name else {}
     given = {**chosen.get("model", {}), **(settings or {})}
-    config = {"tf1": _tf1_config, "huggingface": _huggingface_config}[source](checkpoint, given, preset_name)
+    config = {"tf1": _tf1_config, "huggingface": _huggingface_config, "pytorch": _pytorch_config}[source](checkpoint, given, preset_name)
     corpus = _vocabulary_beside(checkpoint) if corpus is None and source == "huggingface" else corpus
     vocabulary = None if corpus is None else _vocabulary(corpus, dataset or chosen.get("data", {}).get("dataset"), config.n_token)
-    if source == "tf1":
-        model = load_tf1_checkpoint(checkpoint, config, allow_partial)
-    else:
+    if source == "huggingface":
         model = load_huggingface(checkpoint, allow_partial, config)
+    else:
+        model = {"tf1": load_tf1_checkpoint, "pytorch": load_pytorch_checkpoint}[source](checkpoint, config, allow_partial)
     with writing(output, "output"):
         save_model(model, output, vocabulary)
     return config
 
 
 def _tf1_config(prefix, given, preset_name):
-    if "mem_len" not in given:
-        raise ValueError("mem_len must be given, or a preset that has it, for the checkpoint does not tell it. Received: "
-                         f"preset={preset_name}")
+    _check_given("mem_len", given, preset_name)
     return _agreed(tf1_settings(prefix), {"memory_start": "zeros", **given}, "checkpoint", prefix)
+
+
+def _pytorch_config(path, given, preset_name):
+    told = pytorch_settings(path)
+    for name in ("mem_len",) if "cutoffs" in told else ("mem_len", "cutoffs"):
+        _check_given(name, given, preset_name)
+    return _agreed(told, given, "checkpoint", path)
+
+
+def _check_given(name, given, preset_name):
+    if name not in given:
+        raise ValueError(f"{name} must be given, or a preset that has it, for the checkpoint does not tell it. Received: preset={preset_name}")
 
 
 def _huggingface_config(folder, given, _):
@@ -122,7 +134,7 @@ def main(argv):
 
 if __name__ == "__main__":
     flags.DEFINE_enum("from", None, SOURCES, "the program that wrote the checkpoint", required=True)
-    flags.DEFINE_string("checkpoint", None, "prefix or folder of the checkpoint (tf1), or the folder (huggingface)", required=True)
+    flags.DEFINE_string("checkpoint", None, "prefix or folder of the checkpoint (tf1), the folder (huggingface), or the file (pytorch)", required=True)
     flags.DEFINE_string("corpus", None, "its vocabulary: cache.pkl, vocab.pkl, vocab.bin, vocabulary.json or a list of words; unset: "
                         "what lies in a folder of Hugging Face's, or none")
     flags.DEFINE_string("dataset", None, "the dataset it was trained on; unset: the preset's, or what the corpus says")

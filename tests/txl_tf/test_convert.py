@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from testing.forks import forks
+from testing.tiny_model import tiny_model, tiny_tokens
+from testing.torch_layouts import pretend_torch, zip_layout
+from txl_tf.checkpoints.huggingface import huggingface_entries
+from txl_tf.checkpoints.pytorch import SETTINGS
 from txl_tf.convert import convert
 from txl_tf.model_folder import load_model, load_vocabulary
 
@@ -52,6 +56,20 @@ def test_a_folder_of_hugging_face(corpus, tmp_path):
     np.testing.assert_allclose(log_probs, arrays["seg0/prediction_scores"], rtol=0, atol=3e-5)
     vocabulary = load_vocabulary(tmp_path / "new")
     assert list(vocabulary.encode("word3 word118\n")) == [3, 118, 119]
+
+
+def test_a_state_dict_of_the_original_pytorch_code(tmp_path, monkeypatch):
+    model = tiny_model(**SETTINGS, cutoffs=(3, 7))
+    arrays = {name.removeprefix("transformer."): entry.value() for name, entry in huggingface_entries(model).items()}
+    arrays |= {name: arrays[name][::-1] for name in ("crit.cluster_weight", "crit.cluster_bias")}
+    with monkeypatch.context() as patch:
+        pretend_torch(patch)
+        (tmp_path / "model.pt").write_bytes(zip_layout(arrays))
+    with pytest.raises(ValueError, match="cutoffs must be given, or a preset that has it, .*Received: preset=None"):
+        convert("pytorch", str(tmp_path / "model.pt"), str(tmp_path / "new"), settings={"mem_len": 6})
+    convert("pytorch", str(tmp_path / "model.pt"), str(tmp_path / "new"), settings={"mem_len": 6, "cutoffs": (3, 7)})
+    tokens, again = tiny_tokens(2, 5), load_model(tmp_path / "new")
+    np.testing.assert_array_equal(again.log_probs(tokens, again.initial_memory(2))[0], model.log_probs(tokens, model.initial_memory(2))[0])
 
 
 NAME = "04_wt103_large_style"
