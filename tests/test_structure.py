@@ -21,7 +21,7 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
     "backbone": 2,
     "language_model": 3,
     "segment_trainer": PEERS, "sample_printer": 5, "inference": PEERS, "stored_weights": PEERS, "model_card": 1,
-    "saved_model": 5, "checkpoints": PEERS, "model_folder": PEERS,
+    "saved_model": 5, "checkpoints": PEERS, "model_folder": PEERS, "added_tokens": PEERS,
     "run_folder": 5, "warm_start": 5, "training": 5,
     "analysis": TOP, "generate": TOP, "score": TOP, "export": TOP, "convert": TOP, "average_checkpoints": TOP, "tpu_check": TOP,
     "training_script": TOP,

@@ -12,6 +12,7 @@ if sys.argv[:1] == ["-m"]:  # python -m txl_tf.NAME: a command, whose user Tenso
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
+from txl_tf.added_tokens import add_tokens
 from txl_tf.attention.relative import RelativeMultiHeadAttention
 from txl_tf.backbone import TransformerXLBackbone
 from txl_tf.checkpoints.huggingface import load_huggingface, save_huggingface

@@ -16,7 +16,7 @@ from testing.tiny_model import tiny_config, tiny_tokens
 @pytest.mark.parametrize("name", ["ModelConfig", "TransformerXLLM", "TransformerXLBackbone", "RelativeMultiHeadAttention",
                                   "SegmentTrainer", "SamplePrinter", "WarmupCosine", "preset_config", "load_vocabulary",
                                   "load_tf1_checkpoint", "save_tf1_checkpoint", "load_huggingface", "save_huggingface",
-                                  "load_pytorch_checkpoint", "export_saved_model"])
+                                  "load_pytorch_checkpoint", "add_tokens", "export_saved_model"])
 def test_public_name_exists(name):
     assert callable(getattr(txl_tf, name))
 
