@@ -4,9 +4,11 @@ import collections
 import io
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 
+from data_utils.original_pickles import read_original
 from data_utils.pickle_machine import PickleMachine, RefusedError
 
 
@@ -54,3 +56,36 @@ def test_a_persistent_key_is_refused_unless_a_machine_finds_it():
     assert load(content, Finder) == 5
     with pytest.raises(RefusedError, match="Expected no pickle opcode BINPERSID. Received: position=9"):
         load(content)
+
+
+COMMAND = b"X\x0c\x00\x00\x00touch marker"
+GADGETS = {  # name: (a pickle that would run something, the name that it wants)
+    "exec": (b"cbuiltins\nexec\n" + COMMAND + b"\x85R.", "builtins.exec"),
+    "import": (b"c__builtin__\n__import__\n" + COMMAND + b"\x85R.", "__builtin__.__import__"),
+    "getattr": (b"c__builtin__\ngetattr\n" + COMMAND + COMMAND + b"\x86R.", "__builtin__.getattr"),
+    "Popen": (b"csubprocess\nPopen\n" + COMMAND + b"\x85R.", "subprocess.Popen"),
+    "NEWOBJ": (b"\x80\x02csubprocess\nPopen\n" + COMMAND + b"\x85\x81.", "subprocess.Popen"),
+    "INST": (b"(" + COMMAND + b"isubprocess\nPopen\n.", "subprocess.Popen"),
+    "attrgetter": (b"coperator\nattrgetter\n" + COMMAND + b"\x85R.", "operator.attrgetter"),
+    "_reconstructor": (b"ccopyreg\n_reconstructor\n)R.", "copyreg._reconstructor"),
+    "torch.load": (b"ctorch\nload\n" + COMMAND + b"\x85R.", "torch.load"),
+}
+
+
+@pytest.mark.parametrize("name", GADGETS)
+def test_nothing_is_run_whoever_reads(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content, wanted = GADGETS[name]
+    with pytest.raises(RefusedError, match=f"Received: name={wanted}$"):
+        load(content)
+    Path("cache.pkl").write_bytes(content)
+    with pytest.raises(ValueError, match="than those of a corpus. Received: name=.*, path=cache.pkl"):
+        read_original("cache.pkl")
+    assert not Path("marker").exists()
+
+
+def test_a_foreign_class_inside_an_admitted_call_is_refused(tmp_path):
+    path = tmp_path / "cache.pkl"
+    path.write_bytes(b"ccopy_reg\n_reconstructor\n(csubprocess\nPopen\nc__builtin__\nobject\nNtR.")
+    with pytest.raises(ValueError, match="Received: name=subprocess.Popen, path="):
+        read_original(path)
