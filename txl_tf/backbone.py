@@ -109,8 +109,8 @@ def _token_embedding(config, policy):
 def _block(config, policy, index):
     return TransformerXLBlock(
         config.n_head, config.d_head, config.d_inner, config.dropout, config.dropatt, config.layer_norm_epsilon,
-        kernel_initializer=weight_initializer(config, config.init_std), attention=config.attention, dtype=policy,
-        name=f"block_{index}")
+        kernel_initializer=weight_initializer(config, config.init_std), attention=config.attention,
+        pre_lnorm=config.pre_lnorm, dtype=policy, name=f"block_{index}")
 
 
 @keras.saving.register_keras_serializable("txl_tf")

@@ -50,6 +50,7 @@ class ModelConfig:
     proj_init_std: float = setting(0.01, "standard deviation of the initial projections (init=normal)")
     init_range: float = setting(0.1, "bound of the initial weights (init=uniform)")
     layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer normalisation")
+    pre_lnorm: bool = setting(False, "normalise what attention and feed-forward read, instead of each sum after them")
     memory_start: str = setting("empty", "memory before the first token: empty, or zeros (the original TensorFlow code's)")
     attention: str = setting("relative", "how tokens look at each other, a name in txl_tf.attention.ATTENTIONS")
 

@@ -15,7 +15,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.faults import writing
 
 RESULTS, LOG, BEST = "results.json", "log.jsonl", "best"
-_SCORED = (*model_folder.SHAPE, "memory_start", "layer_norm_epsilon", "same_length_extra")  # settings of a model that its scores depend on
+_SCORED = (*model_folder.SHAPE, "memory_start", "layer_norm_epsilon", "same_length_extra", "pre_lnorm")  # settings of a model that its scores depend on
 
 
 class RunFolder:

@@ -22,7 +22,7 @@ REFUSED = {
         "n_token": [0, -1, NAN, 2.5, "256", None, True], "n_layer": [0, -1, 2.5, "4", None], "d_model": [0, 2.5, "256"],
         "d_embed": [0, -1, 2.5, "64"], "n_head": [0, -1, "4", 1.5], "d_head": [0, -1, 1.5], "d_inner": [0, -1, 1.5],
         "dropout": [-0.1, 1.0, 1.5, NAN, INF, -INF, "0.1", None, True], "dropatt": [-0.1, 1.0, NAN, INF, "0.1"],
-        "tgt_len": [0, -1, 2.5, "8", NAN], "mem_len": [-1, 2.5, "8", NAN, INF, None], "same_length": ["yes", 1, None], "same_length_extra": ["yes", 1, None],
+        "tgt_len": [0, -1, 2.5, "8", NAN], "mem_len": [-1, 2.5, "8", NAN, INF, None], "same_length": ["yes", 1, None], "same_length_extra": ["yes", 1, None], "pre_lnorm": ["yes", 1, None],
         "clamp_len": [-2, 2.5, "8", NAN, None], "untie_r": ["no", 0, None], "div_val": [0, -1, 1.5, "2"], "tie_weight": [1, "True"],
         "proj_share_all_but_first": [1], "proj_same_dim": [1], "init": ["Normal", "", None, 1],
         "init_std": [-0.1, NAN, INF, "0.02"], "proj_init_std": [-0.1, NAN, INF], "init_range": [-0.1, NAN, INF],

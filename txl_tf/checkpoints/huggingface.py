@@ -17,9 +17,9 @@ CONFIG = "config.json"
 FILES = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_torch}  # the first that is there is read
 POSITIONS = "transformer.pos_emb.inv_freq"  # the frequencies of the sinusoids, no weight
 SAME_NAMES = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val", "mem_len", "clamp_len", "same_length", "untie_r",
-              "dropout", "dropatt", "init", "init_range", "init_std", "proj_init_std")
+              "dropout", "dropatt", "init", "init_range", "init_std", "proj_init_std", "pre_lnorm")
 NEEDED = (*SAME_NAMES[:11], "cutoffs")
-FIXED = {"attn_type": 0, "pre_lnorm": False, "sample_softmax": -1}  # the only values there are here
+FIXED = {"attn_type": 0, "sample_softmax": -1}  # the only values there are here
 
 
 def load_huggingface(folder, allow_partial=False, config=None):

@@ -152,7 +152,7 @@ def save_tf1_checkpoint(model, prefix):
     Raises:
         ValueError: if a setting has no counterpart there, before anything is written.
     """
-    fixed = {"attention": "relative", "memory_start": "zeros", "layer_norm_epsilon": 1e-12}
+    fixed = {"attention": "relative", "memory_start": "zeros", "layer_norm_epsilon": 1e-12, "pre_lnorm": False}
     check_fixed(model.config, {**fixed, **({"same_length_extra": True} if model.config.same_length else {})}, "the original program")
     entries = tf1_entries(model)
     tf.io.gfile.makedirs(os.path.dirname(os.path.abspath(prefix)) if "://" not in str(prefix) else os.path.dirname(str(prefix)))

@@ -24,10 +24,10 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
     slots = segment_len * (-(-mem_len // segment_len) + 1)  # whole segments, of which none wraps around
     embedding = sinusoid(slots, config.d_model, config.clamp_len)
     zeros = tf.zeros((batch_size, 1, config.d_model), model.compute_dtype)
-    layers = [block.attention_layer for block in model.backbone.blocks]
+    projected = [block.attention_layer.project(block.attention_inputs(zeros)) for block in model.backbone.blocks]
     return {
-        "layers": tuple({name: tf.repeat(value, slots, axis=2) for name, value in layer.project(zeros).items()} for layer in layers),
-        "positions": tuple(layer.project_positions(slots, embedding) for layer in layers),
+        "layers": tuple({name: tf.repeat(value, slots, axis=2) for name, value in values.items()} for values in projected),
+        "positions": tuple(block.attention_layer.project_positions(slots, embedding) for block in model.backbone.blocks),
         "next": tf.constant(0),
         "length": tf.fill((batch_size,), mem_len if config.memory_start == "zeros" else 0),
         "mem_len": tf.constant(mem_len),
@@ -56,9 +56,9 @@ def read(model, token_ids, cache, lengths=None, by_head=False, compiled=False):
     counts = (tf.range(length) >= length - lengths[:, None])[:, :, None]  # (B, T, 1)
     hidden, layers = model.backbone.token_embedding(token_ids), []
     for block, kept, positions in zip(model.backbone.blocks, cache["layers"], cache["positions"], strict=True):
-        new = block.attention_layer.project(tf.where(counts, hidden, 0))
+        new = block.attention_layer.project(block.attention_inputs(tf.where(counts, hidden, 0)))
         kept = {name: _written(kept[name], new[name], start, compiled) for name in kept}
-        attended = block.attention_layer.attend(hidden, kept, positions, visible, start + length, by_head)
+        attended = block.attention_layer.attend(block.attention_inputs(hidden), kept, positions, visible, start + length, by_head)
         hidden = block.after_attention(hidden, attended)
         layers.append(kept)
     return hidden, {**cache, "layers": tuple(layers), "next": (start + length) % slots,

@@ -9,9 +9,9 @@ from txl_tf.layers.feed_forward import FeedForward
 
 @keras.saving.register_keras_serializable("txl_tf")
 class TransformerXLBlock(keras.layers.Layer):
-    """Attention over [memory; segment], then feed-forward, each with residual and layer normalisation after it.
+    """Attention over [memory; segment], then feed-forward, each with residual and layer normalisation after it, or before.
 
-    From Dai et al. 2019 (arXiv 1901.02860), in the post-norm form of its code.
+    From Dai et al. 2019 (arXiv 1901.02860), in the post-norm form of its code or, with pre_lnorm, the other one of its PyTorch code.
 
     Args:
         num_heads: heads N.
@@ -22,6 +22,8 @@ class TransformerXLBlock(keras.layers.Layer):
         layer_norm_epsilon: added to the variance.
         kernel_initializer: initializer of the kernels.
         attention: a name in txl_tf.attention.ATTENTIONS.
+        pre_lnorm: normalise what attention (of the memory too) and feed-forward read, and not the sums. No gradient passes the memory,
+            so the normalisation learns from the segment alone.
 
     Call arguments:
         inputs: (B, T, D).
@@ -42,7 +44,7 @@ class TransformerXLBlock(keras.layers.Layer):
     """
 
     def __init__(self, num_heads, head_dim, inner_dim, dropout=0.0, attention_dropout=0.0, layer_norm_epsilon=1e-12,
-                 kernel_initializer="glorot_uniform", attention="relative", **kwargs):
+                 kernel_initializer="glorot_uniform", attention="relative", pre_lnorm=False, **kwargs):
         super().__init__(**kwargs)
         if attention not in ATTENTIONS:
             raise ValueError(f"attention must be one of {', '.join(ATTENTIONS)}. Received: attention={attention}")
@@ -54,6 +56,7 @@ class TransformerXLBlock(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.attention = attention
+        self.pre_lnorm = pre_lnorm
         self.remat = False  # whether the backward pass computes the activations again; a matter of training, so not of the config
         shared = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
         self.attention_layer = ATTENTIONS[attention](num_heads, head_dim, attention_dropout, name="attention", **shared)
@@ -76,15 +79,23 @@ class TransformerXLBlock(keras.layers.Layer):
         return self._computed(inputs, memory, attention_mask, position_embedding, return_attention_scores, training)
 
     def _computed(self, inputs, memory, attention_mask, position_embedding, return_attention_scores, training):
+        memory = None if memory is None else self.attention_inputs(memory)
         attended, weights = self.attention_layer(
-            inputs, memory=memory, attention_mask=attention_mask, position_embedding=position_embedding,
+            self.attention_inputs(inputs), memory=memory, attention_mask=attention_mask, position_embedding=position_embedding,
             return_attention_scores=True, training=training)
         outputs = self.after_attention(inputs, attended, training)
         return (outputs, weights) if return_attention_scores else outputs
 
+    def attention_inputs(self, hidden):
+        """Returns what the attention layer reads of hidden states or memory (B, X, D)."""
+        return self.attention_norm(hidden) if self.pre_lnorm else hidden
+
     def after_attention(self, inputs, attended, training=False):
         """Returns the block's outputs (B, T, D) from its inputs and what the attention layer made of them."""
-        hidden = self.attention_norm(inputs + self.attention_dropout_layer(attended, training=training))
+        hidden = inputs + self.attention_dropout_layer(attended, training=training)
+        if self.pre_lnorm:
+            return hidden + self.feed_forward(self.feed_forward_norm(hidden), training=training)
+        hidden = self.attention_norm(hidden)
         return self.feed_forward_norm(hidden + self.feed_forward(hidden, training=training))
 
     def _recomputed(self, inputs, memory, attention_mask, position_embedding):
@@ -114,4 +125,5 @@ class TransformerXLBlock(keras.layers.Layer):
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "attention": self.attention,
+            "pre_lnorm": self.pre_lnorm,
         }

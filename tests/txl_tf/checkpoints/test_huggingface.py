@@ -16,8 +16,7 @@ from txl_tf.checkpoints.safetensors import read_safetensors, write_safetensors
 from txl_tf.checkpoints.torch_files import read_torch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "hf"
-MODELS = ["1_div4_tied", "3_div1", "4_div1_dembed_ne_dmodel"]
-PRE_NORM = "6_pre_lnorm"
+MODELS = ["1_div4_tied", "3_div1", "4_div1_dembed_ne_dmodel", "6_pre_lnorm"]
 SEGMENTS, ROWS = 3, 3
 
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -146,8 +145,7 @@ def test_an_older_config_will_do(folder):
 
 
 @pytest.mark.parametrize("settings, message", [
-    ({"pre_lnorm": True}, "pre_lnorm must be False, for nothing else is known here. Received: pre_lnorm=True, folder="),
-    ({"attn_type": 2}, "attn_type must be 0"), ({"sample_softmax": 5}, "sample_softmax must be -1"),
+    ({"attn_type": 2}, "attn_type must be 0, for nothing else is known here. Received: attn_type=2, folder="), ({"sample_softmax": 5}, "sample_softmax must be -1"),
     ({"tie_projs": [True] * 4}, "tie_projs must be .*Received: tie_projs="), ({"tie_projs": [False, True, False, True]}, "tie_projs must be"),
     ({"without": ("n_head", "vocab_size")}, "config.json must say n_head, vocab_size. Received: folder="),
     ({"d_inner": 97}, r"CoreNet.* must have the shape \(.*97.*\) that config gives. Received: shape="),
@@ -157,11 +155,6 @@ def test_an_older_config_will_do(folder):
 def test_what_has_no_counterpart_is_refused_by_name(folder, settings, message):
     with pytest.raises(ValueError, match=message):
         txl_tf.load_huggingface(folder(**settings))
-
-
-def test_the_models_that_are_normalised_before_each_part_are_refused():
-    with pytest.raises(ValueError, match="pre_lnorm must be False"):
-        txl_tf.load_huggingface(GOLDEN / PRE_NORM)
 
 
 def test_missing_files_are_refused(folder, tmp_path):

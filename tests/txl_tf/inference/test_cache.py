@@ -11,7 +11,7 @@ from txl_tf.inference.cache import initial_cache, read, refitted
 
 SETTINGS = [dict(zip(("same_length", "clamp_len", "memory_start"), values))
             for values in itertools.product((False, True), (-1, 3), ("empty", "zeros"))]
-SETTINGS.append({"same_length": True, "same_length_extra": False})
+SETTINGS += [{"same_length": True, "same_length_extra": False}, {"pre_lnorm": True}, {"pre_lnorm": True, "memory_start": "zeros"}]
 
 
 def plain_nll(model, ids, lengths, mem_len):

@@ -1,4 +1,4 @@
-"""A block: attention and feed-forward, each with residual and layer normalisation after it."""
+"""A block: attention and feed-forward, each with residual and layer normalisation after it, or before."""
 
 import numpy as np
 import pytest
@@ -24,14 +24,15 @@ class TransformerXLBlockTest(TestCase):
         self.run_layer_test(
             TransformerXLBlock,
             init_kwargs={**SIZES, "dropout": 0.1, "attention_dropout": 0.2, "layer_norm_epsilon": 1e-5,
-                         "kernel_initializer": "he_normal", "attention": "relative"},
+                         "kernel_initializer": "he_normal", "attention": "relative", "pre_lnorm": True},
             call_kwargs={"inputs": random_array(2, 4, 12), "memory": random_array(2, 3, 12, seed=1)},
             expected_shape=(2, 4, 12),
             expected_trainable_weights=7 + 2 + 4 + 2,
             expected_parameters=5 * 12 * 15 + 2 * 15 + 2 * 12 + 12 * 14 + 14 + 14 * 12 + 12 + 2 * 12)
 
     def test_segments(self):
-        self.run_segment_test(TransformerXLBlock, SIZES, width=12)
+        for pre_lnorm in (False, True):
+            self.run_segment_test(TransformerXLBlock, {**SIZES, "pre_lnorm": pre_lnorm}, width=12)
 
 
 def layer_norm(hidden, norm):
@@ -51,6 +52,18 @@ def test_equals_its_formula(epsilon):
     expected = layer_norm(hidden + fed + np.asarray(outer.bias), block.feed_forward_norm)
     outputs, given_weights = block(inputs, memory=memory, return_attention_scores=True)
     np.testing.assert_allclose(outputs, expected, 1e-4, 1e-4)
+    np.testing.assert_allclose(given_weights, weights, 1e-4, 1e-5)
+
+
+def test_normalised_before_each_part_it_equals_its_formula():
+    block, inputs, memory = made(pre_lnorm=True), random_array(2, 4, 12), random_array(2, 3, 12, seed=1)
+    normed, normed_memory = (layer_norm(array, block.attention_norm) for array in (inputs, memory))
+    attended, weights = relative_attention(block.attention_layer, normed, normed_memory)
+    hidden = inputs + attended
+    inner, outer = block.feed_forward.inner, block.feed_forward.outer
+    fed = np.maximum(layer_norm(hidden, block.feed_forward_norm) @ np.asarray(inner.kernel) + np.asarray(inner.bias), 0) @ np.asarray(outer.kernel)
+    outputs, given_weights = block(inputs, memory=memory, return_attention_scores=True)
+    np.testing.assert_allclose(outputs, hidden + fed + np.asarray(outer.bias), 1e-4, 1e-4)
     np.testing.assert_allclose(given_weights, weights, 1e-4, 1e-5)
 
 
