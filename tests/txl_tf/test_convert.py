@@ -13,6 +13,7 @@ from testing.tiny_model import tiny_model, tiny_tokens
 from testing.torch_layouts import pretend_torch, zip_layout
 from txl_tf.checkpoints.huggingface import huggingface_entries
 from txl_tf.checkpoints.pytorch import SETTINGS
+from txl_tf.checkpoints.safetensors import read_safetensors, write_safetensors
 from txl_tf.convert import convert
 from txl_tf.model_folder import load_model, load_vocabulary
 
@@ -56,6 +57,21 @@ def test_a_folder_of_hugging_face(corpus, tmp_path):
     np.testing.assert_allclose(log_probs, arrays["seg0/prediction_scores"], rtol=0, atol=3e-5)
     vocabulary = load_vocabulary(tmp_path / "new")
     assert list(vocabulary.encode("word3 word118\n")) == [3, 118, 119]
+
+
+def test_a_part_of_a_checkpoint_is_taken_where_that_is_allowed(tmp_path, caplog):
+    shutil.copytree(GOLDEN / "hf" / "1_div4_tied", tmp_path / "theirs")
+    arrays = dict(read_safetensors(GOLDEN / "hf" / "1_div4_tied" / "model.safetensors"))
+    bias = arrays.pop("crit.cluster_bias")
+    write_safetensors(tmp_path / "theirs" / "model.safetensors", {**arrays, "extra": bias})
+    with pytest.raises(ValueError, match=r"it lacks \['crit.cluster_bias'\] and has besides \['extra'\]. Received: folder="):
+        convert("huggingface", str(tmp_path / "theirs"), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    convert("huggingface", str(tmp_path / "theirs"), str(tmp_path / "new"), allow_partial=True)
+    assert "lacks ['crit.cluster_bias'] and has besides ['extra']" in caplog.text
+    head = load_model(tmp_path / "new").head
+    np.testing.assert_array_equal(head.cluster_kernel, arrays["crit.cluster_weight"])
+    assert not np.any(head.cluster_bias)
 
 
 def test_a_state_dict_of_the_original_pytorch_code(tmp_path, monkeypatch):
