@@ -50,8 +50,8 @@ class RunFolder:
                                  f"model_dir={self.path}")
             return
         stored = model_folder.read_config(self.path)
-        was = {**stored["model"], **{name: stored.get(name) for name in identity}}
-        now = {**json.loads(json.dumps(dataclasses.asdict(model_config))), **identity}
+        was = {**_as_json(ModelConfig(**stored["model"])), **{name: stored.get(name) for name in identity}}
+        now = {**_as_json(model_config), **identity}
         other = [name for name in now if now[name] != was.get(name)]
         if other:
             raise ValueError(f"model_dir must be new or hold a run of the same model on the same data; {self.path} has "
@@ -143,6 +143,11 @@ class RunFolder:
             return ""
         with tf.io.gfile.GFile(self.file(LOG), "rb") as file:
             return file.read().decode("utf-8", errors="replace")
+
+
+def _as_json(model_config):
+    """Returns the settings as config.json holds them; a run from before a setting was there has its default."""
+    return json.loads(json.dumps(dataclasses.asdict(model_config)))
 
 
 def _line(report):

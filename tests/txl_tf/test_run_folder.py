@@ -1,5 +1,6 @@
 """The log of a run, its best model, and what is refused of a folder."""
 
+import dataclasses
 import json
 import math
 
@@ -104,6 +105,17 @@ def test_weights_without_checkpoints_are_not_overwritten(tmp_path):
     tiny_model().save_to_preset(tmp_path)
     with pytest.raises(ValueError, match="model_dir must be new or hold a run's checkpoints.*Received: model_dir="):
         RunFolder(str(tmp_path)).check_same_run(tiny_config(), {}, has_checkpoints=False)
+
+
+def test_a_run_from_before_a_setting_was_there_has_its_default(tmp_path):
+    folder = begun(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["model"]["pre_lnorm"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    identity = {"corpus": "mine"}
+    folder.check_same_run(MODEL, identity, has_checkpoints=True)
+    with pytest.raises(ValueError, match="has pre_lnorm=False. Received: pre_lnorm=True"):
+        folder.check_same_run(dataclasses.replace(MODEL, pre_lnorm=True), identity, has_checkpoints=True)
 
 
 def test_a_full_disk_takes_nothing_from_the_folder(tmp_path):
