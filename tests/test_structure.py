@@ -20,7 +20,7 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
     "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "flags": 2, "progress": 1,
     "backbone": 2,
     "language_model": 3,
-    "segment_trainer": PEERS, "sample_printer": 5, "inference": PEERS, "stored_weights": PEERS, "model_card": 1,
+    "segment_trainer": PEERS, "sample_printer": 5, "inference": PEERS, "stored_weights": PEERS, "model_card": 1, "request_checks": 1,
     "saved_model": 5, "checkpoints": PEERS, "model_folder": PEERS, "added_tokens": PEERS,
     "run_folder": 5, "warm_start": 5, "training": 5,
     "analysis": TOP, "generate": TOP, "score": TOP, "export": TOP, "convert": TOP, "average_checkpoints": TOP, "tpu_check": TOP,
@@ -28,7 +28,7 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
 }
 ALLOWED_BELOW = {  # the few that must not see all that is below them
     "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
-    "presets": {"config"}, "parameter_count": set(), "flags": {"config", "presets"}, "progress": {"faults", "metrics"}, "model_card": set(),
+    "presets": {"config"}, "parameter_count": set(), "flags": {"config", "presets"}, "progress": {"faults", "metrics"}, "model_card": set(), "request_checks": set(),
     "memory": set(), "metrics": set(), "optimization": set(), "config": set(), "distribution": set(), "faults": set(), "preemption": set(),
     "replica_memory": {"distribution"}, "train_step": {"distribution", "optimization", "replica_memory"}, "run_state": {"distribution", "faults"},
 }

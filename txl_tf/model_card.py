@@ -30,7 +30,7 @@ def model_card(name, config, functions, documented, weights, vocabulary=None, fa
         f"{config.n_head} heads, over {config.n_token:,} tokens. Exported with TensorFlow {tf.__version__}.",
         _bullets("Weights", weights), _bullets("Training", facts or {}), _vocabulary(vocabulary),
         "## Signatures\n\nThe first dimension of every tensor is the batch B. Rows of several lengths are padded behind their ends, with "
-        "whatever ids; `length` says how many tokens of each count. Of `memory` the last `memory_length` slots count, the newest last. "
+        "whatever ids; `length` says how many tokens of each count, at least one. Of `memory` the last `memory_length` slots count, the newest last. "
         "A row whose `memory_length` or `cache_length` is 0 begins a text; then `memory` may have no slots at all. In requests that a server "
         f"merges it must have all of its slots, or one, of whatever numbers, where a text begins. `serving_default` is `{default}`.",
         *(_signature(signature, inputs[signature], outputs[signature], text) for signature, text in documented.items()),

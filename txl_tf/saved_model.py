@@ -16,6 +16,7 @@ from txl_tf.language_model import TransformerXLLM
 from txl_tf.memory import reset_memory
 from txl_tf.model_card import model_card
 from txl_tf.model_folder import write_text
+from txl_tf.request_checks import checked, required
 from txl_tf.stored_weights import StoredWeights
 
 CARD = "model_card.md"
@@ -124,7 +125,7 @@ def _traced(model, vocabulary, stored, mem_len):
     for name, specs in endpoints.specs().items():
         def computed(endpoint=getattr(endpoints, name), **inputs):
             with stored.used():
-                return endpoint(**inputs)
+                return endpoint(**checked(inputs, model.config.n_token))
 
         named = {key: tf.TensorSpec(spec.shape, spec.dtype, key) for key, spec in specs.items()}
         functions[name] = tf.function(computed).get_concrete_function(**named)
@@ -137,7 +138,7 @@ class _Endpoints:
     """The signatures of a model. Each method is one, and its arguments are the tensors of its inputs, batch first.
 
     Rows of several lengths are padded behind their ends; `length` says how many tokens of each count. A row whose
-    memory_length or cache_length is 0 begins a text, whatever the rest of its memory holds.
+    memory_length or cache_length is 0 begins a text, whatever the rest of its memory holds. All inputs are `checked`.
     """
 
     def __init__(self, model, vocabulary, mem_len):
@@ -174,26 +175,25 @@ class _Endpoints:
         Returns: log_probs (B, T), 0 at the first token and behind the end; memory and memory_length after all tokens but the
         last, with which the next call begins.
         """
-        before, length = self._memory(memory, memory_length), _within(length, token_ids)
+        before = self._memory(memory, memory_length)
         hidden, layer_inputs = self._reader((token_ids, before))
         labels = tf.pad(token_ids[:, 1:], ((0, 0), (0, 1)))  # (B, T)
         log_probs = tf.pad(-self.model.head.nll(hidden, labels), ((0, 0), (1, 0)))[:, :-1]  # (B, T)
         counted = tf.range(tf.shape(token_ids)[1]) < length[:, None]
-        return {"log_probs": tf.where(counted, log_probs, 0.0), **_after(before, layer_inputs, tf.maximum(length - 1, 0))}
+        return {"log_probs": tf.where(counted, log_probs, 0.0), **_after(before, layer_inputs, length - 1)}
 
     def next_token(self, token_ids, length, memory, memory_length):
         """The log-probabilities (B, V) of the token that follows each row; memory and memory_length after all its tokens."""
-        before, length = self._memory(memory, memory_length), _within(length, token_ids)
+        before = self._memory(memory, memory_length)
         hidden, layer_inputs = self._reader((token_ids, before))
-        last = tf.gather(hidden, tf.maximum(length - 1, 0), batch_dims=1)[:, None]  # (B, 1, D)
+        last = tf.gather(hidden, length - 1, batch_dims=1)[:, None]  # (B, 1, D)
         return {"log_probs": self.model.head.log_probs(last)[:, 0], **_after(before, layer_inputs, length)}
 
     def generate(self, token_ids, length, max_new_tokens, temperature, top_k, top_p, seed, stop_token):
         """Up to max_new_tokens sampled tokens after each row, as `TransformerXLLM.generate` samples them.
 
         Returns: token_ids (B, N) and length (B,), how many of them are sampled; the rest is 0. Row by row: temperature 0 takes
-        the likeliest token, top_k 0 draws among all, stop_token ends the row when it has been sampled (-1: none). An
-        empty row stays empty.
+        the likeliest token, top_k 0 draws among all, stop_token ends the row when it has been sampled (-1: none).
         """
         hidden, cache = self._read_rows(token_ids, length)
         top_k = tf.where(top_k < 1, self.config.n_token, tf.minimum(top_k, self.config.n_token))
@@ -203,9 +203,9 @@ class _Endpoints:
             log_probs = tf.where(tf.range(tf.shape(ids)[1]) < top_k[:, None], log_probs, -float("inf"))
             return draw(log_probs, ids, seed, index, temperature, top_p)
 
-        ended, token, index = (length < 1) | (max_new_tokens < 1), drawn(hidden, 0), 1
-        tokens = tf.TensorArray(tf.int32, 1, dynamic_size=True, element_shape=(None,)).write(0, tf.where(ended, ENDED, token))
-        ended |= (max_new_tokens < 2) | (token == stop_token)
+        token, index = drawn(hidden, 0), 1
+        tokens = tf.TensorArray(tf.int32, 1, dynamic_size=True, element_shape=(None,)).write(0, token)
+        ended = (max_new_tokens < 2) | (token == stop_token)
         while not tf.reduce_all(ended):
             hidden, cache = read(self.model, token[:, None], cache)
             token = drawn(hidden, index)
@@ -224,8 +224,8 @@ class _Endpoints:
         empty = initial_cache(self.model, tf.shape(token_id)[0], self.cache_len)
         layers = tuple({name: tf.concat([tf.cast(cache[f"cache_{name}"][:, index], ring.dtype), ring[:, :, :1]], axis=2)
                         for name, ring in layer.items()} for index, layer in enumerate(empty["layers"]))
-        begins = cache_length < 1
-        layers = tf.nest.map_structure(lambda new, kept: tf.where(begins[:, None, None, None], new, kept), empty["layers"], layers)
+        begins, counts = cache_length < 1, _newest(cache_length, self.cache_len + 1, 1)
+        layers = tf.nest.map_structure(lambda new, kept: tf.where(counts[:, None, :, None], kept, new), empty["layers"], layers)
         hidden, after = read(self.model, token_id[:, None], {
             **empty, "layers": layers, "positions": self._read_positions(), "next": tf.constant(self.cache_len), "length": tf.where(begins, empty["length"], cache_length)})
         return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(after, self.cache_len)}
@@ -241,8 +241,9 @@ class _Endpoints:
         return {"token_ids": token_ids, "length": length, "log_probs": log_probs, "log_prob": tf.reduce_sum(log_probs, axis=1)}
 
     def generate_text(self, text, **settings):
-        """What `generate` samples after a text, as text (B,) of UTF-8; bytes that are none become U+FFFD."""
+        """What `generate` samples after a text, as text (B,) of UTF-8; bytes that are none become U+FFFD. A text must hold a token."""
         token_ids, length = self._tokens(text)
+        length = required(length, length > 0, "text must hold at least one token. Received: tokens", length)
         sampled = self.generate(token_ids, length, stop_token=tf.fill(tf.shape(length), -1), **settings)
         text = self.vocabulary.tokenizer.detokenize(tf.RaggedTensor.from_tensor(sampled["token_ids"], sampled["length"]))
         return {"text": tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")}
@@ -251,6 +252,7 @@ class _Endpoints:
         """Returns what clients hand over as memory of M slots, whatever number of slots it has."""
         empty = self.model.initial_memory(tf.shape(memory)[0], self.mem_len)["hidden"]
         hidden = tf.concat([empty, tf.cast(memory, empty.dtype)], axis=2)[:, :, tf.shape(memory)[2]:]
+        hidden = tf.where(_newest(length, self.mem_len)[:, None, :, None], hidden, 0)
         memory = {"hidden": tf.ensure_shape(hidden, empty.shape), "length": tf.minimum(length, self.mem_len)}
         return reset_memory(memory, length < 1, self.config.memory_start)
 
@@ -260,7 +262,7 @@ class _Endpoints:
 
     def _read_rows(self, token_ids, length):
         """Returns (hidden states (B, 1, D) of the rows' last tokens, cache for single tokens)."""
-        segments, lengths = _ended_together(token_ids, _within(length, token_ids), self.config.tgt_len)
+        segments, lengths = _ended_together(token_ids, length, self.config.tgt_len)
         rows, segment_len = tf.shape(segments)[1], tf.shape(segments)[2]
         cache = initial_cache(self.model, rows, self.cache_len, segment_len)
         hidden = tf.zeros((rows, segment_len, self.config.d_model), self.model.compute_dtype)
@@ -288,8 +290,10 @@ class _Endpoints:
         return tf.pad(joined, ((0, 0), (1, 0)))[:, :tf.shape(token_ids)[1]]
 
 
-def _within(length, token_ids):
-    return tf.clip_by_value(length, 0, tf.shape(token_ids)[1])
+def _newest(length, slots, after=0):
+    """Returns (B, slots) boolean, true at the length (B,) slots before the last `after`; no number in the others counts, not even NaN."""
+    ages = slots - after - tf.range(slots)
+    return (ages > 0) & (ages <= length[:, None])
 
 
 def _after(memory, layer_inputs, counts):

@@ -171,11 +171,11 @@ class TestGenerate:
 
     def test_each_row_has_its_own_settings(self, plain):
         _, served = plain
-        batch = {"token_ids": tokens(4, 5), "length": np.array([5, 2, 0, 3])}
-        settings = {"max_new_tokens": [6, 3, 4, 0], "temperature": [0.0, 1.0, 1.0, 2.0], "top_k": [0, 5, 40, 1], "top_p": [1.0, 0.5, 1.0, 1.0],
+        batch = {"token_ids": tokens(4, 5), "length": np.array([5, 2, 1, 3])}
+        settings = {"max_new_tokens": [6, 3, 4, 1], "temperature": [0.0, 1.0, 1.0, 2.0], "top_k": [0, 5, 40, 1], "top_p": [1.0, 0.5, 1.0, 1.0],
                     "seed": [1, 2, 3, 4]}
         together = served["generate"](**batch, **settings, stop_token=[-1] * 4)
-        assert together["length"].tolist() == [6, 3, 0, 0]
+        assert together["length"].tolist() == [6, 3, 4, 1]
         for row in range(4):
             alone = served["generate"](**{name: np.array(value)[row:row + 1] for name, value in {**batch, **settings}.items()}, stop_token=[-1])
             length = together["length"][row]
@@ -218,9 +218,10 @@ def test_texts(kind, tmp_path):
             np.testing.assert_array_equal(found["token_ids"][number, :length], encoded[row], TEXTS[row])
             np.testing.assert_allclose(found["log_probs"][number, 1:length], expected[row], rtol=0, atol=3e-5)
             np.testing.assert_allclose(found["log_prob"][number], expected[row].sum(dtype=np.float64), rtol=1e-4, atol=1e-4)
-    generated = served["generate_text"](text=TEXTS[:20], **sampling(20))["text"]
-    for text, ids, seed in zip(generated, encoded, range(7, 27)):
-        decoded = vocabulary.decode(model.generate(ids, 9, seed=seed)[len(ids):]) if len(ids) else ""
+    prompts = [row for row in range(20) if len(encoded[row])]
+    generated = served["generate_text"](text=[TEXTS[row] for row in prompts], **sampling(len(prompts)))["text"]
+    for text, row, seed in zip(generated, prompts, range(7, 27)):
+        decoded = vocabulary.decode(model.generate(encoded[row], 9, seed=seed)[len(encoded[row]):])
         assert text.decode("utf-8").replace("\ufffd", "") == decoded.replace("\ufffd", "")
 
 
