@@ -4,6 +4,8 @@ import contextlib
 import inspect
 import os
 import re
+import secrets
+import socket
 
 import keras
 import numpy as np
@@ -59,27 +61,56 @@ def export_saved_model(model, vocabulary, folder, weights="float32", mem_len=Non
     positions = sum(variable.dtype.size * int(np.prod(variable.shape)) for variable in module.variables) - stored.bytes
     said = {"stored as": f"{weights}, {stored.bytes:,} bytes, beside {positions:,} bytes of projected positions", **_change(exact, model, stored, weights, measured_on)}
     card = model_card(os.path.basename(os.path.abspath(folder)), model.config, functions, documented, said, vocabulary, facts)
-    with writing(folder, "export_dir"), _new_version(folder) as (partial, path):
+    with writing(folder, "export_dir"), _partial_version(folder) as partial:
         tf.saved_model.save(module, partial, signatures=functions)
         write_text(os.path.join(partial, CARD), card)
-    return path
+        return _as_next_version(partial, folder)
 
 
 @contextlib.contextmanager
-def _new_version(folder):
-    """Yields (a folder to write to, the one of the next version that it becomes); it is removed where the block fails."""
+def _partial_version(folder):
+    """Yields a folder beside the versions to write to, which no other export uses; it is removed at the end, if it is still there."""
     tf.io.gfile.makedirs(folder)
-    versions = [int(name.rstrip("/")) for name in tf.io.gfile.listdir(folder) if _VERSION.fullmatch(name.rstrip("/"))]
-    path = os.path.join(folder, str(max(versions, default=0) + 1))
-    partial = os.path.join(folder, f"partial-{os.path.basename(path)}")  # no number, so nothing that is served
-    if tf.io.gfile.exists(partial):
-        tf.io.gfile.rmtree(partial)
+    for name in tf.io.gfile.listdir(folder):
+        left = re.fullmatch(_partial_name(r"(\d+)", r"\w+"), name.rstrip("/"))
+        if left and not _runs(int(left[1])):
+            tf.io.gfile.rmtree(os.path.join(folder, name))
+    partial = os.path.join(folder, _partial_name(os.getpid()))
     try:
-        yield partial, path
-        tf.io.gfile.rename(partial, path)
+        yield partial
     finally:
         if tf.io.gfile.exists(partial):
             tf.io.gfile.rmtree(partial)
+
+
+def _partial_name(process, mark=None):
+    """Returns a name of its own for what a process of this host writes; no number, so nothing that is served."""
+    host = re.sub(r"\W", "_", socket.gethostname())
+    return f"partial-{host}-{process}-{mark or secrets.token_hex(4)}"
+
+
+def _runs(process):
+    """Tells whether a process of this host runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _as_next_version(partial, folder):
+    """Gives a folder the name of the next version, and returns its path."""
+    while True:
+        versions = [int(name.rstrip("/")) for name in tf.io.gfile.listdir(folder) if _VERSION.fullmatch(name.rstrip("/"))]
+        path = os.path.join(folder, str(max(versions, default=0) + 1))
+        try:
+            tf.io.gfile.rename(partial, path)
+            return path
+        except tf.errors.OpError:
+            if not tf.io.gfile.exists(path):  # else another export was faster
+                raise
 
 
 def _in_precision(model, weights):

@@ -1,5 +1,7 @@
 """The signatures of an export against the Python model; tests/test_serving.py runs them without this package."""
 
+import subprocess
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from data_utils.vocabulary import ByteVocabulary, CharVocabulary, SubwordVocabul
 from testing.odd_texts import odd_texts
 from testing.optional_package import needed
 from testing.tiny_model import tiny_model
+from txl_tf import saved_model
 from txl_tf.inference.scoring import score
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.saved_model import export_saved_model
@@ -227,14 +230,35 @@ def test_texts(kind, tmp_path):
 
 class TestExport:
     def test_versions(self, tmp_path):
-        (tmp_path / "partial-1").mkdir()
-        (tmp_path / "partial-1" / "left").touch()
         for version in ("1", "2"):
             assert export_saved_model(model_of(), None, tmp_path) == str(tmp_path / version)
         (tmp_path / "7").mkdir()
         assert export_saved_model(model_of(), None, tmp_path) == str(tmp_path / "8")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "7", "8"]
-        assert not (tmp_path / "1" / "left").exists()
+
+    def test_what_a_killed_export_left_is_removed(self, tmp_path):
+        killed = subprocess.Popen(["true"])
+        killed.wait()
+        left = saved_model._partial_name(killed.pid)
+        (tmp_path / left / "left").mkdir(parents=True)
+        assert export_saved_model(model_of(), None, tmp_path) == str(tmp_path / "1")
+        assert [path.name for path in tmp_path.iterdir()] == ["1"] and not (tmp_path / "1" / "left").exists()
+
+    def test_two_at_once_are_two_versions(self, tmp_path, monkeypatch):
+        """One begins when the other has written all but its card."""
+        write, others = saved_model.write_text, []
+
+        def begins_another(path, text):
+            monkeypatch.setattr(saved_model, "write_text", write)
+            others.append(export_saved_model(model_of(), None, tmp_path, "int8"))
+            write(path, text)
+
+        monkeypatch.setattr(saved_model, "write_text", begins_another)
+        assert (export_saved_model(model_of(), None, tmp_path), others) == (str(tmp_path / "2"), [str(tmp_path / "1")])
+        for version, weights in (("1", "int8"), ("2", "float32")):
+            assert f"stored as: {weights}" in (tmp_path / version / "model_card.md").read_text()
+            tf.saved_model.load(str(tmp_path / version))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
 
     def test_what_fails_leaves_nothing(self, tmp_path, monkeypatch):
         export_saved_model(model_of(), None, tmp_path)
