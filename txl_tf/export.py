@@ -29,7 +29,7 @@ def main(argv):
         sys.exit(f"txl_tf.export: {getattr(error, 'message', None) or error}")
     print(f"The export lies in {path}; {CARD} there says what it holds and how it is called. To serve it:\n"
           f"  tensorflow_model_server --rest_api_port=8501 --model_name={os.path.basename(os.path.abspath(settings.export_dir))} "
-          f"--model_base_path={os.path.abspath(settings.export_dir)}")
+          f"--model_base_path={settings.export_dir if '://' in settings.export_dir else os.path.abspath(settings.export_dir)}")
 
 
 def _rows(vocabulary, path):

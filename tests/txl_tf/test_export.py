@@ -39,6 +39,12 @@ def test_a_version_with_its_card(folder):
     np.testing.assert_allclose(loaded["log_prob"], [expected], rtol=1e-5)
 
 
+def test_an_address_stays_one(folder):
+    ended = export(folder, "--model_dir=trained", f"--export_dir=file://{folder}/served/there")
+    assert f"--model_name=there --model_base_path=file://{folder}/served/there\n" in ended.stdout, ended.stderr
+    assert (folder / "served" / "there" / "1" / CARD).exists()
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["--model_dir=none"], "model_dir must hold a trained model and its vocabulary"),
     (["--model_dir=trained", "--export_dir=file"], "export_dir must be a folder that can be written, unlike"),
