@@ -32,7 +32,10 @@ def model_card(name, config, functions, documented, weights, vocabulary=None, fa
         "## Signatures\n\nThe first dimension of every tensor is the batch B. Rows of several lengths are padded behind their ends, with "
         "whatever ids; `length` says how many tokens of each count, at least one. Of `memory` the last `memory_length` slots count, the newest last. "
         "A row whose `memory_length` or `cache_length` is 0 begins a text; then `memory` may have no slots at all. In requests that a server "
-        f"merges it must have all of its slots, or one, of whatever numbers, where a text begins. `serving_default` is `{default}`.",
+        "merges, and in JSON, where no slots have no width, it must have all of its slots, or one, of whatever numbers, where a text begins. "
+        "Log-probabilities are in nats. A token sees the memory and all before it in its call, so longer calls see more: the model was "
+        f"trained on segments of {config.tgt_len} tokens, and signatures without `memory` read them one by one; `score` with rows of "
+        f"{config.tgt_len + 1} does as `score_text`. Inputs that mean nothing are refused with InvalidArgument. `serving_default` is `{default}`.",
         *(_signature(signature, inputs[signature], outputs[signature], text) for signature, text in documented.items()),
         _bytes(inputs, outputs, documented), _calls(name, default, inputs[default], outputs[default]), _batching(name)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -54,7 +57,8 @@ def _vocabulary(vocabulary):
         from tensorflow_text import __version__ as version
 
         needs = f" It needs the operations of tensorflow-text {version}, which a server must have been built with."
-    return f"## Vocabulary\n\nOf kind {vocabulary.kind}, {vocabulary.n_token:,} tokens.{needs}"
+    return (f"## Vocabulary\n\nOf kind {vocabulary.kind}, {vocabulary.n_token:,} tokens.{needs} `score_text` gives the ids of a text. Texts are bytes of "
+            'UTF-8; in JSON others are `{"b64": "..."}`, in base 64.')
 
 
 def _signature(signature, inputs, outputs, text):

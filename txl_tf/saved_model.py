@@ -224,7 +224,8 @@ class _Endpoints:
         """Up to max_new_tokens sampled tokens after each row, as `TransformerXLLM.generate` samples them.
 
         Returns: token_ids (B, N) and length (B,), how many of them are sampled; the rest is 0. Row by row: temperature 0 takes
-        the likeliest token, top_k 0 draws among all, stop_token ends the row when it has been sampled (-1: none).
+        the likeliest token, top_k 0 draws among all, top_p 1 too, below it among the likeliest whose probabilities reach it; the same
+        seed draws the same, whatever else is in the batch; stop_token ends the row when it has been sampled (-1: none).
         """
         hidden, cache = self._read_rows(token_ids, length)
         top_k = tf.where(top_k < 1, self.config.n_token, tf.minimum(top_k, self.config.n_token))
@@ -251,7 +252,10 @@ class _Endpoints:
         return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(cache, self.cache_len)}
 
     def step(self, token_id, cache_length, **cache):
-        """The log-probabilities (B, V) of the token after one more, and keys and values with that one, the newest last."""
+        """The log-probabilities (B, V) of the token after one more, and keys and values with that one, the newest last.
+
+        Where cache_length is 0, keys and values are of this shape too, with whatever numbers.
+        """
         empty = initial_cache(self.model, tf.shape(token_id)[0], self.cache_len)
         layers = tuple({name: tf.concat([tf.cast(cache[f"cache_{name}"][:, index], ring.dtype), ring[:, :, :1]], axis=2)
                         for name, ring in layer.items()} for index, layer in enumerate(empty["layers"]))

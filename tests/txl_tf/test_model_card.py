@@ -79,6 +79,20 @@ def test_bytes(export):
     assert sizes[1] < limit < sizes[1] + 5_000
 
 
+def test_scores_in_segments_of_the_length_it_says_are_those_of_a_text(export):
+    card, signatures = export
+    length = int(re.search(r"`score` with rows of (\d+) does as `score_text`", card)[1])
+    if "score_text" not in signatures:
+        return
+    text = signatures["score_text"](text=tf.constant(["a text of some more tokens than that"]))
+    state, found = {"memory": tf.zeros((1, 2, 0, 12)), "memory_length": tf.constant([0])}, []
+    for start in range(0, int(text["length"][0]) - 1, length - 1):
+        ids = text["token_ids"][:, start:start + length]
+        state = signatures["score"](token_ids=ids, length=tf.shape(ids)[1:], **state)
+        found.append(state.pop("log_probs")[:, 1:])
+    np.testing.assert_allclose(tf.concat(found, 1), text["log_probs"][:, 1:], rtol=0, atol=1e-5)
+
+
 def test_what_is_known_is_said(export):
     card, signatures = export
     assert "- updates: 30\n- valid split: bpc 5.0\n" in card
