@@ -251,7 +251,7 @@ def test_clients_do_not_meet(signatures):
         for value, again in zip(one, other, strict=True):
             np.testing.assert_allclose(again, value, rtol=0, atol=1e-5)
     assert sum(len(calls) for calls in interleaved) == 1000
-    assert len({calls[-1].tobytes() for calls in alone}) == clients
+    assert len({b"".join(value.tobytes() for value in calls) for calls in alone}) == clients
 
 
 def merged(requests):
