@@ -25,6 +25,7 @@ def test_kept_and_reset(memory_start, mem_len, length):
 
 
 def test_several_memories_are_no_cause_for_a_warning(caplog):
+    caplog.set_level("WARNING", logger="tensorflow")  # other tests run commands, which are silent about TensorFlow's remarks
     for _ in range(6):
         memory = ReplicaMemory(tiny_model(), tf.distribute.get_strategy(), 3)
         memory.reset()

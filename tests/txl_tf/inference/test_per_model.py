@@ -40,6 +40,7 @@ def test_options_are_those_of_tf_function():
 
 
 def test_programs_of_several_models_and_functions_are_no_cause_for_a_warning(caplog):
+    caplog.set_level("WARNING", logger="tensorflow")  # other tests run commands, which are silent about TensorFlow's remarks
     functions, model = [per_model(lambda model, number, add=add: number + add) for add in range(6)], tiny_model()
     assert [int(function(model, tf.constant(1))) for function in functions] == list(range(1, 7))
     assert [int(functions[0](tiny_model(), tf.constant(1))) for _ in range(6)] == [1] * 6
