@@ -267,8 +267,7 @@ def test_segments_longer_than_the_rows_are_refused_where_none_may_be_short(tmp_p
 CHOICES = {"init": INITS, "memory_start": MEMORY_STARTS, "precision": PRECISIONS, "clip_scope": CLIP_SCOPES}
 COMBINATIONS = (
     {"precision": "mixed_float16", "init": "uniform", "memory_start": "zeros", "same_length": True, "same_length_extra": False, "untie_r": True,
-     "remat": True,
-     "do_test": True, "proj_same_dim": False, "eval_same_length": False, "track_mean": True},
+     "remat": True, "do_test": True, "proj_same_dim": False, "eval_same_length": False, "track_mean": True},
     {"precision": "mixed_bfloat16", "clip_scope": "replica", "jit_compile": True, "tie_weight": False, "save_memory": False,
      "eval_same_length": True},
     {"proj_share_all_but_first": True, "pre_lnorm": True, "do_eval": False, "cutoffs": (100, 200), "div_val": 2, "use_tpu": False},
