@@ -24,7 +24,7 @@ def model_of(name="plain", **settings):
     return tiny_model(n_token=256, **{**SETTINGS[name], **settings})
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] if name != "zeros" else []) for name in SETTINGS])
 def served(request, tmp_path_factory):
     """Returns (model, signatures of its export)."""
     model = model_of(request.param)

@@ -106,6 +106,7 @@ class TestFit:
         last, _ = by_hand(model, segments(steps=3)[2:], memory)
         assert loss == pytest.approx(np.mean([first, last]), abs=1e-5)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("compiled", [{"jit_compile": True}, {"steps_per_execution": 3}, {"run_eagerly": True},
                                           {"jit_compile": True, "steps_per_execution": 2}])
     def test_in_every_way_of_execution(self, compiled):
@@ -210,6 +211,7 @@ class TestEvaluate:
             assert made.memory["hidden"].shape == (rows, 2, 6, 12)
 
 
+@pytest.mark.slow
 class TestCallbacks:
     @pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
     def test_a_checkpoint_of_8_rows_serves_3(self, tmp_path, name):
@@ -269,6 +271,7 @@ class TestSaved:
         other.save_weights(tmp_path / "b.weights.h5")
         assert (tmp_path / "b.weights.h5").stat().st_size == before
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("settings", [{}, {"jit_compile": True, "steps_per_execution": 2}])
     def test_in_a_fresh_process(self, tmp_path, settings):
         made = SegmentTrainer(tiny_model(cutoffs=(4, 7), div_val=2, proj_share_all_but_first=True), eval_mem_len=9)
