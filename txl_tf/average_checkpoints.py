@@ -1,14 +1,13 @@
 """Averages the weights of a run's last checkpoints: `python -m txl_tf.average_checkpoints --model_dir=runs/mine --last=5 --output=averaged`."""
 
 import os
-import sys
 
 import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
 from txl_tf.config import ModelConfig
-from txl_tf.faults import check_folder, interrupted, say, writing
+from txl_tf.faults import check_folder, one_sentence, say, writing
 from txl_tf.flags import check_no_arguments
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import VOCABULARY, load_vocabulary, read_config, save_model
@@ -55,14 +54,10 @@ def _read(path):
 def main(argv):
     logging.set_verbosity(logging.WARNING)
     settings = flags.FLAGS
-    try:
+    with one_sentence("txl_tf.average_checkpoints", ValueError, OSError):
         check_no_arguments(argv)
         steps = average_checkpoints(settings.model_dir, settings.last, settings.output)
         say(f"the mean of the weights at steps {', '.join(f'{step:,}' for step in steps)} lies in {settings.output}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"txl_tf.average_checkpoints: {error}")
-    except KeyboardInterrupt:
-        interrupted("txl_tf.average_checkpoints: interrupted")
 
 
 if __name__ == "__main__":

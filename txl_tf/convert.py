@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import sys
 
 import tensorflow as tf
 from absl import app, flags, logging
@@ -15,7 +14,7 @@ from txl_tf.checkpoints.huggingface import huggingface_config, load_huggingface
 from txl_tf.checkpoints.pytorch import load_pytorch_checkpoint, pytorch_settings
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, tf1_settings
 from txl_tf.config import ModelConfig
-from txl_tf.faults import check_folder, interrupted, say, writing
+from txl_tf.faults import check_folder, one_sentence, say, writing
 from txl_tf.flags import check_no_arguments, define_model_flags, given_model_settings
 from txl_tf.model_folder import save_model
 from txl_tf.presets import preset
@@ -121,15 +120,11 @@ def _read(path, dataset):
 def main(argv):
     logging.set_verbosity(logging.WARNING)
     given = flags.FLAGS
-    try:
+    with one_sentence("txl_tf.convert", ValueError, OSError, MemoryError, tf.errors.OpError):
         check_no_arguments(argv)
         config = convert(given["from"].value, given.checkpoint, given.output, given.corpus, given.preset, given_model_settings(),
                          given.dataset, given.allow_partial)
         say(f"a model of {config.n_layer} layers and {config.n_token:,} tokens lies in {given.output}")
-    except (ValueError, OSError, MemoryError, tf.errors.OpError) as error:
-        sys.exit(f"txl_tf.convert: {getattr(error, 'message', None) or error}")
-    except KeyboardInterrupt:
-        interrupted("txl_tf.convert: interrupted")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Exports a trained model for TensorFlow Serving: `python -m txl_tf.export --model_dir=runs/mine --export_dir=served/mine`."""
 
 import os
-import sys
 
 import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
-from txl_tf.faults import check_folder
+from txl_tf.faults import check_folder, one_sentence
 from txl_tf.flags import check_no_arguments
 from txl_tf.model_folder import load_model_and_vocabulary, read_config
 from txl_tf.run_folder import RunFolder
@@ -18,15 +17,13 @@ from txl_tf.stored_weights import WEIGHTS
 def main(argv):
     logging.set_verbosity(logging.ERROR)
     settings = flags.FLAGS
-    try:
+    with one_sentence("txl_tf.export", ValueError, OSError, tf.errors.OpError):
         check_no_arguments(argv)
         check_folder(settings.export_dir, "export_dir")
         model, vocabulary = load_model_and_vocabulary(settings.model_dir)
         measured_on = None if settings.text_file is None else _rows(vocabulary, settings.text_file)
         path = export_saved_model(model, vocabulary, settings.export_dir, settings.weights, settings.mem_len, measured_on,
                                   _facts(settings.model_dir))
-    except (ValueError, OSError, tf.errors.OpError) as error:
-        sys.exit(f"txl_tf.export: {getattr(error, 'message', None) or error}")
     print(f"The export lies in {path}; {CARD} there says what it holds and how it is called. To serve it:\n"
           f"  tensorflow_model_server --rest_api_port=8501 --model_name={os.path.basename(os.path.abspath(settings.export_dir))} "
           f"--model_base_path={settings.export_dir if '://' in settings.export_dir else os.path.abspath(settings.export_dir)}")

@@ -47,6 +47,17 @@ def say(text, end="\n"):
                           f"Received: stdout={sys.stdout.name}") from error
 
 
+@contextlib.contextmanager
+def one_sentence(command, *errors):
+    """Ends the process with one sentence of a command where a with block raises one of these errors, or is interrupted."""
+    try:
+        yield
+    except errors as error:
+        sys.exit(f"{command}: {getattr(error, 'message', None) or error}")
+    except KeyboardInterrupt:
+        interrupted(f"{command}: interrupted")
+
+
 def interrupted(sentence):
     """Ends the process as one that the user has interrupted, with Ctrl-C."""
     print(sentence, file=sys.stderr)

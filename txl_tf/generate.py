@@ -1,5 +1,6 @@
 """Goes on from prompts with a trained model: `python -m txl_tf.generate --model_dir=runs/mine --prompt="..."`."""
 
+import contextlib
 import json
 import secrets
 import sys
@@ -7,7 +8,7 @@ import sys
 from absl import app, flags, logging
 
 from data_utils.detokenize import detokenize
-from txl_tf.faults import interrupted, say
+from txl_tf.faults import one_sentence, say
 from txl_tf.flags import check_no_arguments
 from txl_tf.inference.beam_search import beam_search
 from txl_tf.inference.sampling import check_length, sample_tokens
@@ -21,26 +22,16 @@ _MOST_NAMED = 10  # unknown words of the prompts
 def main(argv):
     logging.set_verbosity(logging.WARNING)
     settings = flags.FLAGS
-    try:
+    with one_sentence("txl_tf.generate", ValueError, OSError):
         check_no_arguments(argv)
         prompts = _prompts(settings.prompt, settings.prompt_file)
         _check_together(settings)
         model, vocabulary = load_model_and_vocabulary(settings.model_dir)
         output = _output(model, vocabulary, prompts, settings)
         _warn_of_unknown(vocabulary, prompts)
-    except (ValueError, OSError) as error:
-        sys.exit(f"txl_tf.generate: {error}")
-    except KeyboardInterrupt:
-        interrupted("txl_tf.generate: interrupted")
-    try:
+    with one_sentence("txl_tf.generate", OSError), contextlib.suppress(BrokenPipeError):  # the reader has had enough
         for text in output:
             say(text, end="")
-    except BrokenPipeError:  # the reader has had enough
-        pass
-    except OSError as error:
-        sys.exit(f"txl_tf.generate: {error}")
-    except KeyboardInterrupt:
-        interrupted("txl_tf.generate: interrupted")
 
 
 def _prompts(prompts, prompt_file):

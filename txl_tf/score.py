@@ -1,5 +1,6 @@
 """Scores texts with a trained model: `python -m txl_tf.score --model_dir=runs/mine FILE [FILE...]`."""
 
+import contextlib
 import json
 import re
 import sys
@@ -10,7 +11,7 @@ from absl import app, flags, logging
 
 from data_utils.vocabulary_base import utf8
 from txl_tf.config import TrainConfig
-from txl_tf.faults import interrupted, say
+from txl_tf.faults import one_sentence, say
 from txl_tf.inference.evaluation import evaluation_model
 from txl_tf.inference.scoring import check_sizes, score
 from txl_tf.metrics import bits_per_character, perplexity
@@ -32,7 +33,7 @@ class _Document(typing.NamedTuple):
 def main(argv):
     logging.set_verbosity(logging.WARNING)
     settings = flags.FLAGS
-    try:
+    with one_sentence("txl_tf.score", ValueError, OSError):
         _check(argv[1:], settings)
         texts = [part for path in argv[1:] for part in _texts(path, settings.lines)]
         model, vocabulary = load_model_and_vocabulary(settings.model_dir)
@@ -40,11 +41,7 @@ def main(argv):
         model = evaluation_model(model, clamp_len=settings.clamp_len, same_length=settings.same_length)
         mem_len = 4 * model.config.mem_len if settings.mem_len is None else settings.mem_len
         scores = _scores(model, documents, mem_len, settings)
-    except (ValueError, OSError) as error:
-        sys.exit(f"txl_tf.score: {error}")
-    except KeyboardInterrupt:
-        interrupted("txl_tf.score: interrupted")
-    try:
+    with one_sentence("txl_tf.score", OSError), contextlib.suppress(BrokenPipeError):  # the reader has had enough
         if settings.json:
             _print_json(documents, scores, vocabulary, settings.tokens)
         else:
@@ -52,12 +49,6 @@ def main(argv):
             say(f"log prob and nll are in nats, with memory {mem_len} and segments of {settings.tgt_len}. The first token of "
                 f"{'the stream' if settings.stream else 'a document'} has no context, hence no score. Characters (bpc) and bytes are "
                 "those of the text itself, also where tokens lose some of it.")
-    except BrokenPipeError:  # the reader has had enough
-        pass
-    except OSError as error:
-        sys.exit(f"txl_tf.score: {error}")
-    except KeyboardInterrupt:
-        interrupted("txl_tf.score: interrupted")
 
 
 def _check(paths, settings):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from testing.full_disk import files_at_most
-from txl_tf.faults import check_folder, computing, interrupted, say, writing
+from txl_tf.faults import check_folder, computing, interrupted, one_sentence, say, writing
 
 SIZES = {"train_batch_size": 4, "remat": False}
 
@@ -117,3 +117,17 @@ def test_a_lost_host_whatever_the_kind_of_error():
     ids=["one host", "several hosts, argument", "several hosts, internal", "several hosts, other"])
 def test_other_faults_are_not_hidden(error, resolver):
     assert ended(error, Strategy(resolver)) is error
+
+
+@pytest.mark.parametrize("raised, code, said", [
+    (ValueError("x must be 1."), "script: x must be 1.", ""), (tf.errors.NotFoundError(None, None, "nothing there"), "script: nothing there", ""),
+    (KeyboardInterrupt(), 130, "script: interrupted\n")], ids=["error", "error of TensorFlow", "interrupt"])
+def test_a_command_ends_with_one_sentence(raised, code, said, capsys):
+    with pytest.raises(SystemExit) as end, one_sentence("script", ValueError, tf.errors.OpError):
+        raise raised
+    assert end.value.code == code and capsys.readouterr().err == said
+
+
+def test_another_error_of_a_command_is_not_hidden():
+    with pytest.raises(ValueError, match="bug"), one_sentence("script", OSError):
+        raise ValueError("bug")
