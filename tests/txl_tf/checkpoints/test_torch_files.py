@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from testing.gadgets import COMMAND, GADGETS
 from testing.torch_layouts import old_head, old_layout, pretend_torch, zip_layout, zipped
 from txl_tf.checkpoints.torch_files import read_torch
 
@@ -45,44 +46,26 @@ def test_what_torch_itself_writes(tmp_path, old):
         np.testing.assert_array_equal(array, tensors[name].numpy())
 
 
-TEXT = b"X\x0c\x00\x00\x00touch marker"
 STORAGE = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
 TENSOR = b"ctorch._utils\n_rebuild_tensor_v2\n"
-GADGETS = {  # name: (a pickle that would run something, what the refusal must say)
-    "os.system": (b"cos\nsystem\n" + TEXT + b"\x85R.", "name=os.system"),
-    "posix.system, protocol 0": (b"cposix\nsystem\n(Vtouch marker\ntR.", "name=posix.system"),
-    "eval": (b"cbuiltins\neval\n" + TEXT + b"\x85R.", "name=builtins.eval"),
-    "exec": (b"cbuiltins\nexec\n" + TEXT + b"\x85R.", "name=builtins.exec"),
-    "import": (b"cbuiltins\n__import__\n" + TEXT + b"\x85R.", "name=builtins.__import__"),
-    "getattr": (b"cbuiltins\ngetattr\nctorch\nFloatStorage\n" + TEXT + b"\x86R.", "name=builtins.getattr"),
-    "Popen": (b"csubprocess\nPopen\n" + TEXT + b"\x85R.", "name=subprocess.Popen"),
-    "partial": (b"cfunctools\npartial\ncos\nsystem\n" + TEXT + b"\x86R.", "name=functools.partial"),
-    "attrgetter": (b"coperator\nattrgetter\n" + TEXT + b"\x85R.", "name=operator.attrgetter"),
+MALICIOUS = {  # name: (a pickle, what the refusal must say)
+    **GADGETS,
+    "import": (b"cbuiltins\n__import__\n" + COMMAND + b"\x85R.", "name=builtins.__import__"),
+    "getattr": (b"cbuiltins\ngetattr\nctorch\nFloatStorage\n" + COMMAND + b"\x86R.", "name=builtins.getattr"),
     "_reconstructor": (b"ccopyreg\n_reconstructor\n(csubprocess\nPopen\ncbuiltins\nobject\nNtR.", "name=copyreg._reconstructor"),
-    "torch.load": (b"ctorch\nload\n" + TEXT + b"\x85R.", "name=torch.load"),
-    "torch.hub.load": (b"ctorch.hub\nload\n" + TEXT + b"\x85R.", "name=torch.hub.load"),
+    "torch.hub.load": (b"ctorch.hub\nload\n" + COMMAND + b"\x85R.", "name=torch.hub.load"),
     "an alike name": (b"ctorch._utils\n_rebuild_tensor_v2.__globals__\n.", "name=torch._utils._rebuild_tensor_v2.__globals__"),
-    "_import_dotted_name": (b"ctorch._utils\n_import_dotted_name\n" + TEXT + b"\x85R.", "name=torch._utils._import_dotted_name"),
-    "codecs": (b"c_codecs\nencode\n" + TEXT + b"X\x03\x00\x00\x00zip\x86R.", "name=_codecs.encode"),
-    "runpy": (b"crunpy\n_run_code\n" + TEXT + b"\x85R.", "name=runpy._run_code"),
-    "STACK_GLOBAL": (b"\x80\x04\x8c\x02os\x8c\x06system\x93" + TEXT + b"\x85R.", "name=os.system"),
-    "INST": (b"(" + TEXT + b"ios\nsystem\n.", "name=os.system"),
-    "OBJ": (b"(cos\nsystem\n" + TEXT + b"o.", "name=os.system"),
+    "_import_dotted_name": (b"ctorch._utils\n_import_dotted_name\n" + COMMAND + b"\x85R.", "name=torch._utils._import_dotted_name"),
+    "codecs": (b"c_codecs\nencode\n" + COMMAND + b"X\x03\x00\x00\x00zip\x86R.", "name=_codecs.encode"),
+    "runpy": (b"crunpy\n_run_code\n" + COMMAND + b"\x85R.", "name=runpy._run_code"),
     "OBJ of an admitted name": (b"(" + TENSOR + b"o.", "opcode OBJ"),
-    "NEWOBJ": (b"\x80\x02csubprocess\nPopen\n" + TEXT + b"\x85\x81.", "name=subprocess.Popen"),
     "NEWOBJ_EX": (b"\x80\x04ccollections\nOrderedDict\n)}\x92.", "opcode NEWOBJ_EX"),
-    "BUILD of a class": (b"ctorch\nFloatStorage\n}X\x03\x00\x00\x00foo" + TEXT + b"sb.", "type=_StorageType"),
+    "BUILD of a class": (b"ctorch\nFloatStorage\n}X\x03\x00\x00\x00foo" + COMMAND + b"sb.", "type=_StorageType"),
     "BUILD of a function": (TENSOR + b"}b.", "Received: type=type"),
-    "EXT1": (b"\x80\x02\x82\x01.", "opcode EXT1"),
-    "EXT2": (b"\x80\x02\x83\x01\x00.", "opcode EXT2"),
-    "EXT4": (b"\x80\x02\x84\x01\x00\x00\x00.", "opcode EXT4"),
-    "persistent id, text": (b"Pstorage\n.", "opcode PERSID"),
-    "persistent id, no tuple": (TEXT + b"Q.", "type=str"),
+    "persistent id, no tuple": (COMMAND + b"Q.", "type=str"),
     "persistent id of another kind": (STORAGE.replace(b"storage", b"process") + b".", "Expected storages outside the pickle"),
     "persistent id, another class": (STORAGE.replace(b"ctorch\nFloatStorage", b"cos\nsystem") + b".", "name=os.system"),
     "persistent id, no class": (STORAGE.replace(b"ctorch\nFloatStorage\n", b"N") + b".", "type=NoneType"),
-    "buffer": (b"\x80\x05\x97.", "opcode NEXT_BUFFER"),
-    "call of a text": (TEXT + b")R.", "TypeError"),
     "no state_dict": (b"]" + b".", "the state_dict to be a dict. Received: type=list"),
     "no tensor": (b"}X\x01\x00\x00\x00aK\x01s.", "a to be a _Tensor. Received: type=int"),
     "a tensor without a storage": (b"}X\x01\x00\x00\x00a" + TENSOR + b"(NK\x00))\x89}tRs.", "storage to be a _Storage. Received: type=NoneType"),
@@ -90,10 +73,10 @@ GADGETS = {  # name: (a pickle that would run something, what the refusal must s
 
 
 @every_layout
-@pytest.mark.parametrize("name", GADGETS)
+@pytest.mark.parametrize("name", MALICIOUS)
 def test_nothing_in_a_file_is_run(tmp_path, monkeypatch, layout, name):
     monkeypatch.chdir(tmp_path)
-    pickled, complaint = GADGETS[name]
+    pickled, complaint = MALICIOUS[name]
     with pytest.raises(ValueError, match="^(?s:.*)path=.*pytorch_model.bin$") as caught:
         read(tmp_path, HEADS[layout](pickled))
     assert complaint in str(caught.value)
@@ -103,7 +86,7 @@ def test_nothing_in_a_file_is_run(tmp_path, monkeypatch, layout, name):
 @pytest.mark.parametrize("name", ["os.system", "INST", "STACK_GLOBAL"])
 def test_what_is_malicious_is_dangerous(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    pickle.loads(GADGETS[name][0])
+    pickle.loads(MALICIOUS[name][0])
     assert Path("marker").exists()
 
 
