@@ -249,7 +249,7 @@ class _Endpoints:
     def prefill(self, token_ids, length):
         """The log-probabilities (B, V) of the token that follows each row, and its keys and values, for `step`."""
         hidden, cache = self._read_rows(token_ids, length)
-        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(cache, self.cache_len)}
+        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(cache, 0, self.cache_len)}
 
     def step(self, token_id, cache_length, **cache):
         """The log-probabilities (B, V) of the token after one more, and keys and values with that one, the newest last.
@@ -259,11 +259,12 @@ class _Endpoints:
         empty = initial_cache(self.model, tf.shape(token_id)[0], self.cache_len)
         layers = tuple({name: tf.concat([tf.cast(cache[f"cache_{name}"][:, index], ring.dtype), ring[:, :, :1]], axis=2)
                         for name, ring in layer.items()} for index, layer in enumerate(empty["layers"]))
-        begins, counts = cache_length < 1, _newest(cache_length, self.cache_len + 1, 1)
-        layers = tf.nest.map_structure(lambda new, kept: tf.where(counts[:, None, :, None], kept, new), empty["layers"], layers)
-        hidden, after = read(self.model, token_id[:, None], {
-            **empty, "layers": layers, "positions": self._read_positions(), "next": tf.constant(self.cache_len), "length": tf.where(begins, empty["length"], cache_length)})
-        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(after, self.cache_len)}
+        counts = _newest(cache_length, self.cache_len + 1, 1)[:, None, :, None]
+        layers = tf.nest.map_structure(lambda new, kept: tf.where(counts, kept, new), empty["layers"], layers)
+        before = {**empty, "layers": layers, "positions": self._read_positions(), "next": tf.constant(self.cache_len),
+                  "length": tf.where(cache_length < 1, empty["length"], cache_length)}
+        hidden, after = read(self.model, token_id[:, None], before)
+        return {"log_probs": self.model.head.log_probs(hidden)[:, 0], **_exchanged(after, 1, self.cache_len)}
 
     def score_text(self, text):
         """The log-probability of each token of a text but its first, of which nothing is known.
@@ -339,13 +340,12 @@ def _after(memory, layer_inputs, counts):
     return {"memory": tf.cast(hidden, tf.float32), "memory_length": tf.minimum(memory["length"] + counts, mem_len)}
 
 
-def _exchanged(cache, slots):
-    """Returns the M slots of a cache for single tokens in the order of the text, as clients get them."""
+def _exchanged(cache, oldest, slots):
+    """Returns the M slots of a cache for single tokens from the oldest on, which is slot 0 or 1 of its 1+M, as clients get them."""
     found = {"cache_length": cache["length"]}
     for name in cache["layers"][0]:
-        ring = tf.stack([layer[name] for layer in cache["layers"]], axis=1)  # (B, L, N, 1+M, H)
-        in_order = tf.roll(ring, -cache["next"], axis=3)[:, :, :, 1:]
-        found[f"cache_{name}"] = tf.ensure_shape(tf.cast(in_order, tf.float32), (*ring.shape[:3], slots, ring.shape[4]))
+        kept = tf.stack([layer[name][:, :, oldest:oldest + slots] for layer in cache["layers"]], axis=1)  # (B, L, N, M, H)
+        found[f"cache_{name}"] = tf.ensure_shape(tf.cast(kept, tf.float32), (*kept.shape[:3], slots, kept.shape[4]))
     return found
 
 
