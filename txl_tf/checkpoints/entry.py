@@ -84,6 +84,13 @@ def shared_names(stored, expected, name, source, allow_partial=False):
     return [shared for shared in expected if shared in stored]
 
 
+def assign_shared(entries, stored, value_of, name, source, allow_partial=False):
+    """Gives the variables of {name: Entry} the values that value_of(name) reads; the other arguments and errors as in `shared_names`."""
+    expected = {each: entry.shape for each, entry in entries.items()}
+    for shared in shared_names(stored, expected, name, source, allow_partial):
+        entries[shared].assign(value_of(shared))
+
+
 def check_fixed(config, fixed, program):
     """Raises ValueError unless a ModelConfig has the settings {name: value} that are the only ones in another program."""
     other = [name for name, value in fixed.items() if getattr(config, name) != value]

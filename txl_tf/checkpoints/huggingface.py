@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from data_utils.atomic_files import replacing, write_json
-from txl_tf.checkpoints.entry import Entry, check_fixed, shared_names
+from txl_tf.checkpoints.entry import Entry, assign_shared, check_fixed
 from txl_tf.checkpoints.safetensors import read_safetensors, write_safetensors
 from txl_tf.checkpoints.torch_files import read_torch
 from txl_tf.config import ModelConfig
@@ -44,15 +44,12 @@ def load_huggingface(folder, allow_partial=False, config=None):
     config = huggingface_config(folder) if config is None else config
     arrays = _read(folder)
     model = TransformerXLLM(config)
-    entries, copies = huggingface_entries(model), huggingface_copies(model)
+    copies = huggingface_copies(model)
     stored = {name: array.shape for name, array in arrays.items() if name not in copies and name != POSITIONS}
-    expected = {name: entry.shape for name, entry in entries.items()}
-    names = shared_names(stored, expected, "folder", folder, allow_partial)
+    assign_shared(huggingface_entries(model), stored, arrays.get, "folder", folder, allow_partial)
     for copy, name in copies.items():
         if copy in arrays and name in arrays and not np.array_equal(arrays[copy], arrays[name]):
             raise ValueError(f"{copy} must be the same as {name}, as config.json says. Received: folder={folder}")
-    for name in names:
-        entries[name].assign(arrays[name])
     return model
 
 

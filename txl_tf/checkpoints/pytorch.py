@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from txl_tf.checkpoints.entry import shared_names
+from txl_tf.checkpoints.entry import assign_shared
 from txl_tf.checkpoints.huggingface import POSITIONS, huggingface_copies, huggingface_entries
 from txl_tf.checkpoints.torch_files import read_torch
 from txl_tf.language_model import TransformerXLLM
@@ -27,11 +27,9 @@ def load_pytorch_checkpoint(path, config, allow_partial=False):
     """
     arrays = _read(path)
     model = TransformerXLLM(config)
-    entries, copies = huggingface_entries(model), huggingface_copies(model)
+    copies = huggingface_copies(model)
     stored = {name: array.shape for name, array in arrays.items() if name not in copies}
-    expected = {name: entry.shape for name, entry in entries.items()}
-    for name in shared_names(stored, expected, "path", path, allow_partial):
-        entries[name].assign(arrays[name])
+    assign_shared(huggingface_entries(model), stored, arrays.get, "path", path, allow_partial)
     return model
 
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.checkpoints.entry import Entry, check_fixed, shared_names
+from txl_tf.checkpoints.entry import Entry, assign_shared, check_fixed
 from txl_tf.heads.full_softmax import FullSoftmax
 from txl_tf.language_model import TransformerXLLM
 
@@ -84,10 +84,7 @@ def load_tf1_checkpoint(prefix, config, allow_partial=False):
     """
     reader, stored = _opened(prefix)
     model = TransformerXLLM(config)
-    entries = tf1_entries(model)
-    expected = {name: entry.shape for name, entry in entries.items()}
-    for name in shared_names(stored, expected, "prefix", prefix, allow_partial):
-        entries[name].assign(reader.get_tensor(name))
+    assign_shared(tf1_entries(model), stored, reader.get_tensor, "prefix", prefix, allow_partial)
     return model
 
 
