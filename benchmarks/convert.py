@@ -11,14 +11,13 @@ import sys
 import tempfile
 import time
 
-SIZES = {"wt103": 267_735, "lm1b": 793_470, "enwik8": 204, "text8": 27}  # tokens of the published models' vocabularies
-
 
 def write(preset, folder):
     """Writes model.ckpt-0 with random values and, for words, a vocabulary."""
     import txl_tf
+    from txl_tf.presets import VOCABULARIES
 
-    n_token = SIZES[preset.split("_")[0]]
+    n_token = VOCABULARIES[preset.split("_")[0]]
     model = txl_tf.TransformerXLLM(txl_tf.preset_config(preset, n_token, memory_start="zeros"))
     txl_tf.save_tf1_checkpoint(model, os.path.join(folder, "model.ckpt-0"))
     if n_token > 256:

@@ -5,6 +5,7 @@ import logging
 
 from txl_tf.config import ModelConfig
 
+VOCABULARIES = {"enwik8": 204, "text8": 27, "wt103": 267_735, "lm1b": 793_470, "ptb": 10_000}  # sizes of the paper's
 UNKNOWN_VOCABULARY = 2 ** 31  # stands for the size of a vocabulary that is not made yet
 
 _ON_GPUS = dict(min_lr_ratio=0.004, iterations=200, save_steps=4_000, eval_steps=4_000, eval_same_length=True)

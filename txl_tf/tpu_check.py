@@ -16,7 +16,7 @@ from txl_tf.analysis.flops import cached_flops, training_flops
 from txl_tf.analysis.tpu_compiler import compile_program
 from txl_tf.analysis.tpu_program import evaluation_config, evaluation_program, train_program
 from txl_tf.flags import check_no_arguments, define_flags, read_configs
-from txl_tf.presets import fit_to_vocabulary
+from txl_tf.presets import VOCABULARIES, fit_to_vocabulary
 
 GIB = 2 ** 30
 
@@ -34,7 +34,6 @@ CHIPS = {"v2": _Chip(23, 358), "v3": _Chip(61.5, 450), "v4": _Chip(275, 1200), "
          "v6e": _Chip(918, 1640)}
 TRAINED_ON = {"enwik8_large": 32, "text8_large": 32, "wt103_large": 64, "lm1b_large": 512}  # cores, in the paper
 EVALUATED_ON = 8  # cores, in the original's scripts for TPUs
-VOCABULARIES = {"enwik8": 204, "text8": 27, "wt103": 267_735, "lm1b": 793_470, "ptb": 10_000}  # sizes of the paper's
 
 
 def main(argv):

@@ -13,8 +13,8 @@ from testing.optional_package import needed
 from txl_tf.analysis.tpu_program import TpuProgram
 from txl_tf.config import ModelConfig
 from txl_tf.parameter_count import parameter_count
-from txl_tf.presets import PRESETS
-from txl_tf.tpu_check import GIB, TRAINED_ON, VOCABULARIES, fit, largest_batch
+from txl_tf.presets import PRESETS, VOCABULARIES
+from txl_tf.tpu_check import GIB, TRAINED_ON, fit, largest_batch
 
 SMALL = ("--n_layer=1", "--d_model=8", "--n_head=2", "--tgt_len=4", "--mem_len=6", "--eval_tgt_len=5", "--eval_mem_len=9", "--n_token=20",
          "--eval_batch_size=16")
