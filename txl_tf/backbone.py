@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from txl_tf.attention.relative import sinusoid
 from txl_tf.config import ModelConfig
+from txl_tf.layers.absolute_positions import AbsolutePositions
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.transformer_block import TransformerXLBlock
 from txl_tf.memory import initial_memory, next_memory, visible_keys
@@ -21,8 +22,8 @@ class TransformerXLBackbone(keras.Model):
         dtype: Keras dtype policy or its name, such as "mixed_bfloat16"; None: the global one.
 
     Call arguments:
-        inputs: tensors (token_ids, memory): (B, T) int32, and {"hidden": (B, L, M, D), "length": (B,) int32}. M may differ from
-            config.mem_len. Or token_ids alone, for texts that begin with them.
+        inputs: tensors (token_ids, memory): (B, T) int32, and {"hidden": (B, L, M, E), "length": (B,) int32}. M may differ from
+            config.mem_len; E is config.memory_width. Or token_ids alone, for texts that begin with them.
 
     Returns:
         (hidden, memory): (B, T, D), and the memory after the segment, through which no gradient flows. Of token_ids alone, hidden.
@@ -38,28 +39,35 @@ class TransformerXLBackbone(keras.Model):
     def __init__(self, config, dtype=None, **kwargs):
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        memory = {"hidden": keras.Input((config.n_layer, None, config.d_model), dtype=policy.compute_dtype, name="memory_hidden"),
+        memory = {"hidden": keras.Input((config.n_layer, None, config.memory_width), dtype=policy.compute_dtype, name="memory_hidden"),
                   "length": keras.Input((), dtype="int32", name="memory_length")}
         embedding = _token_embedding(config, policy)
-        hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="embedding_dropout")(embedding(token_ids))
+        places = AbsolutePositions(dtype=policy, name="places") if config.absolute_positions else None
+        hidden = embedding(token_ids) if places is None else places(embedding(token_ids))
+        hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="embedding_dropout")(hidden)
         mask = _VisibleKeys(config.same_length, config.same_length_extra, name="visible_keys")(token_ids, memory)
-        positions = _Positions(config.d_model, config.clamp_len, config.dropout, dtype=policy, name="positions")(token_ids, memory)
-        blocks, layer_inputs = [], []
+        distances = _distances(config, policy)
+        positions = None if distances is None else distances(token_ids, memory)
+        blocks, remembered = [], []
         for index in range(config.n_layer):
             block = _block(config, policy, index)
             if blocks and not config.untie_r:
                 block.attention_layer.tie_biases(blocks[0].attention_layer)
-            layer_inputs.append(hidden)
-            hidden = block(hidden, memory=memory["hidden"][:, index], attention_mask=mask, position_embedding=positions)
+            hidden, of_segment = block(hidden, memory=memory["hidden"][:, index], attention_mask=mask, position_embedding=positions,
+                                       return_remembered=True)
+            remembered.append(of_segment)
             blocks.append(block)
         hidden = keras.layers.Dropout(config.dropout, dtype=policy, name="hidden_dropout")(hidden)
-        after = _NextMemory(dtype=policy, name="next_memory")(memory, layer_inputs)
+        after = _NextMemory(dtype=policy, name="next_memory")(memory, remembered)
         super().__init__(inputs=(token_ids, memory), outputs=(hidden, after), **kwargs)
         self.input_spec = None  # token_ids alone will do, too
         self.dtype_policy = policy
         self.config = config
         self.token_embedding = embedding
+        self.places = places
+        self.distances = distances
         self.blocks = blocks
+        self.remembered = remembered
 
     def call(self, inputs, training=None, mask=None):
         if isinstance(inputs, (tuple, list)):
@@ -80,7 +88,7 @@ class TransformerXLBackbone(keras.Model):
     def initial_memory(self, batch_size, mem_len=None):
         """Returns the memory before the first token for batch_size rows, with mem_len slots (None: config.mem_len)."""
         mem_len = self.config.mem_len if mem_len is None else mem_len
-        return initial_memory(batch_size, self.config.n_layer, mem_len, self.config.d_model, self.compute_dtype,
+        return initial_memory(batch_size, self.config.n_layer, mem_len, self.config.memory_width, self.compute_dtype,
                               self.config.memory_start)
 
     def get_config(self):
@@ -106,11 +114,17 @@ def _token_embedding(config, policy):
         projection_initializer=weight_initializer(config, config.proj_init_std), dtype=policy, name="token_embedding")
 
 
+def _distances(config, policy):
+    if "relative" not in config.attentions:
+        return None
+    return _Distances(config.d_model, config.clamp_len, config.dropout, dtype=policy, name="positions")
+
+
 def _block(config, policy, index):
     return TransformerXLBlock(
         config.n_head, config.d_head, config.d_inner, config.dropout, config.dropatt, config.layer_norm_epsilon,
         kernel_initializer=weight_initializer(config, config.init_std), attention=config.attention,
-        pre_lnorm=config.pre_lnorm, dtype=policy, name=f"block_{index}")
+        attention_settings=config.attention_settings, feed_forward_type=config.feed_forward, pre_lnorm=config.pre_lnorm, dtype=policy, name=f"block_{index}")
 
 
 @keras.saving.register_keras_serializable("txl_tf")
@@ -131,7 +145,7 @@ class _VisibleKeys(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("txl_tf")
-class _Positions(keras.layers.Layer):
+class _Distances(keras.layers.Layer):
     """The sinusoids (S, D) that all layers share, with dropout."""
 
     def __init__(self, width, clamp_len, dropout, **kwargs):
@@ -157,5 +171,5 @@ class _NextMemory(keras.layers.Layer):
     def get_config(self):
         return super().get_config()
 
-    def call(self, memory, layer_inputs):
-        return next_memory(memory, layer_inputs)
+    def call(self, memory, remembered):
+        return next_memory(memory, remembered)

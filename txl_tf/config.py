@@ -10,6 +10,13 @@ MEMORY_STARTS = ("empty", "zeros")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 CLIP_SCOPES = ("global", "replica")
 SPLITS = ("train", "valid", "test")
+ATTENTIONS = ("relative", "shaw", "absolute", "dot_product", "dense", "random", "random_fixed", "factorized_dense", "factorized_random",
+              "mixture")
+SYNTHESIZERS = ("dense", "random", "random_fixed", "factorized_dense", "factorized_random")  # have logits for max_length keys
+KEY_INDICES = ("position", "distance")
+MIXTURE_WEIGHTINGS = ("softmax", "sum", "sigmoid")
+DENSE_FORMS = ("two_layer", "linear", "bottleneck", "conv", "conv_bottleneck", "glu", "query")
+FEED_FORWARDS = ("dense", "conv_relu")
 
 
 def setting(default, help_text):
@@ -52,7 +59,18 @@ class ModelConfig:
     layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer normalisation")
     pre_lnorm: bool = setting(False, "normalise what attention and feed-forward read, instead of each sum after them")
     memory_start: str = setting("empty", "memory before the first token: empty, or zeros (the original TensorFlow code's)")
-    attention: str = setting("relative", "how tokens look at each other, a name in txl_tf.attention.ATTENTIONS")
+    attention: str = setting("relative", f"how tokens look at each other, one of {', '.join(ATTENTIONS)}")
+    mixture_of: tuple[str, ...] = setting((), "what attention=mixture mixes, such as dense,dot_product")
+    mixture_weighting: str = setting("softmax", f"weights of a mixture, one of {', '.join(MIXTURE_WEIGHTINGS)}")
+    max_length: int | None = setting(None, "keys for which a Synthesizer has logits, and distances for which shaw has vectors; unset: "
+                                     "tgt_len + mem_len")
+    key_index: str | None = setting(None, "what a Synthesizer's logits belong to, position (place in the text, needs mem_len=0) or distance; "
+                                    "unset: distance with a memory, position without")
+    dense_form: str = setting("two_layer", f"how attention=dense computes logits, one of {', '.join(DENSE_FORMS)}")
+    factor_rank: int = setting(8, "rank of the product of attention=factorized_random")
+    absolute_positions: bool | None = setting(None, "add the sinusoid of its place to a token's embedding (needs mem_len=0); unset: with "
+                                              "attention=absolute")
+    feed_forward: str = setting("dense", f"feed-forward layer, one of {', '.join(FEED_FORWARDS)} (a convolution over 3 tokens)")
 
     def __post_init__(self):
         _set_types(self)
@@ -64,12 +82,39 @@ class ModelConfig:
         _within(self, 0.0, 1.0, "dropout", "dropatt")
         _one_of(self, INITS, "init")
         _one_of(self, MEMORY_STARTS, "memory_start")
+        _check_attention(self)
         check_cutoffs(self.cutoffs, self.n_token)
         if self.proj_share_all_but_first and not self.tie_weight:
             raise ValueError("proj_share_all_but_first needs tie_weight. Received: proj_share_all_but_first=True, tie_weight=False")
         if self.cutoffs and self.d_embed // self.div_val ** len(self.cutoffs) < 1:
             raise ValueError("d_embed must be at least div_val to the power of the number of cutoffs. Received: "
                              f"d_embed={self.d_embed}, div_val={self.div_val}, cutoffs={self.cutoffs}")
+
+    @property
+    def attentions(self):
+        """The names of the ways of attention that are used, of a mixture those that it mixes."""
+        return self.mixture_of if self.attention == "mixture" else (self.attention,)
+
+    @property
+    def attention_settings(self):
+        """{name: value} of the settings that only some ways of attention take."""
+        names = ("mixture_of", "mixture_weighting", "max_length", "key_index", "dense_form", "factor_rank")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    @property
+    def counts_places(self):
+        """Whether tokens are told apart by their place in the text, so that a text must be read from its beginning."""
+        return self.absolute_positions or self.key_index == "position"
+
+    @property
+    def key_limit(self):
+        """The largest number of keys that a query can look at; None: any."""
+        return self.max_length if set(SYNTHESIZERS) & set(self.attentions) else None
+
+    @property
+    def memory_width(self):
+        """Width E of what a memory holds of a token in each layer."""
+        return 2 * self.d_model if self.feed_forward == "conv_relu" else self.d_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +248,45 @@ class DataConfig:
         _fill(self, data_dir=f"data/{self.dataset}")
 
 
+def _check_attention(config):
+    """Fills what attention leaves unset, or raises ValueError."""
+    _one_of(config, ATTENTIONS, "attention")
+    _one_of(config, MIXTURE_WEIGHTINGS, "mixture_weighting")
+    _one_of(config, DENSE_FORMS, "dense_form")
+    _one_of(config, FEED_FORWARDS, "feed_forward")
+    _at_least(config, 1, "factor_rank")
+    _check_mixture(config)
+    if set(SYNTHESIZERS) & set(config.attentions):
+        _fill(config, key_index="distance" if config.mem_len else "position")
+        _one_of(config, KEY_INDICES, "key_index")
+    if {*SYNTHESIZERS, "shaw"} & set(config.attentions):
+        _fill(config, max_length=config.tgt_len + config.mem_len)
+        _at_least(config, 1, "max_length")
+    _fill(config, absolute_positions="absolute" in config.attentions)
+    _refuse_if(config, "absolute" in config.attentions and not config.absolute_positions,
+               "absolute_positions must be true with attention=absolute", "absolute_positions")
+    for name in ("absolute_positions", "key_index"):
+        _refuse_if(config, config.mem_len and getattr(config, name) in (True, "position"),
+                   f"{name}={getattr(config, name)} must come with mem_len=0, for a memory moves and places stay", "mem_len")
+    _refuse_if(config, config.key_limit and config.key_limit < config.tgt_len + config.mem_len,
+               "max_length must be at least tgt_len + mem_len", "max_length", "tgt_len", "mem_len")
+    per_share = {"dense", "factorized_dense"} & set(config.attentions) and config.dense_form != "query"
+    _refuse_if(config, per_share and config.d_model % config.n_head, "n_head must divide d_model with attention=dense and factorized_dense",
+               "n_head", "d_model")
+
+
+def _check_mixture(config):
+    _refuse_if(config, config.mixture_of and config.attention != "mixture", "mixture_of must come with attention=mixture",
+               "mixture_of", "attention")
+    if config.attention != "mixture":
+        return
+    parts = tuple(name for name in ATTENTIONS if name != "mixture")
+    few = len(config.mixture_of) < 2 or not set(config.mixture_of) <= set(parts)
+    _refuse_if(config, few, f"mixture_of must be at least two of {', '.join(parts)} with attention=mixture", "mixture_of")
+    _refuse_if(config, config.mixture_weighting == "sigmoid" and len(config.mixture_of) != 2,
+               "mixture_of must be two with mixture_weighting=sigmoid", "mixture_of")
+
+
 def check_together(train_config, data_config):
     """Raises ValueError if a TrainConfig can't train on the batches of a DataConfig on any machine."""
     devices = train_config.num_hosts * (train_config.num_core_per_host or 1)
@@ -263,7 +347,7 @@ def _set_types(config):
         if typing.get_origin(annotation) is tuple:
             if isinstance(value, str) or not hasattr(value, "__iter__"):
                 raise ValueError(f"{name} must be a sequence. Received: {name}={value!r}")
-            value = tuple(_as_type(name, item, (int,)) for item in value)
+            value = tuple(_as_type(name, item, kinds[:1]) for item in value)
         else:
             value = _as_type(name, value, kinds)
         object.__setattr__(config, name, value)

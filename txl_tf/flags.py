@@ -122,4 +122,6 @@ def _given(config_class):
     values = {field.name: flags.FLAGS[field.name].value for field in _fields(config_class) if flags.FLAGS[field.name].present}
     if "cutoffs" in values:
         values["cutoffs"] = integers("cutoffs", values["cutoffs"])
+    if "mixture_of" in values:
+        values["mixture_of"] = tuple(values["mixture_of"])
     return values

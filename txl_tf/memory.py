@@ -1,30 +1,30 @@
 """The memory of a model as explicit state: how it starts, moves on, is reset, and which keys a query may see.
 
-A memory is {"hidden": (B, L, M, D), "length": (B,) int32}: the last M inputs of every layer and how many of these
-slots are filled, counted from the newest (the last).
+A memory is {"hidden": (B, L, M, E), "length": (B,) int32}: the last M inputs of every layer and how many of these slots are filled,
+counted from the newest (the last). E is D, or 2 D where convolutions in the feed-forward layers need what these received, too.
 """
 
 import tensorflow as tf
 
 
-def initial_memory(batch_size, n_layer, mem_len, d_model, dtype="float32", memory_start="empty"):
+def initial_memory(batch_size, n_layer, mem_len, width, dtype="float32", memory_start="empty"):
     """Returns the memory before the first token: no slot filled ("empty") or M zero vectors that are seen ("zeros")."""
-    hidden = tf.zeros((batch_size, n_layer, mem_len, d_model), dtype)
+    hidden = tf.zeros((batch_size, n_layer, mem_len, width), dtype)
     length = tf.fill((batch_size,), mem_len if memory_start == "zeros" else 0)
     return {"hidden": hidden, "length": tf.cast(length, tf.int32)}
 
 
-def next_memory(memory, layer_inputs):
+def next_memory(memory, remembered):
     """Returns the memory after a segment, behind a stop_gradient.
 
     Args:
         memory: the memory before the segment.
-        layer_inputs: L tensors (B, T, D), what each layer received.
+        remembered: L tensors (B, T, E), what each layer remembers of the segment.
     """
     mem_len = tf.shape(memory["hidden"])[2]
-    inputs = tf.cast(tf.stack(layer_inputs, axis=1), memory["hidden"].dtype)
-    hidden = tf.concat([memory["hidden"], inputs], axis=2)  # (B, L, M+T, D)
-    hidden = hidden[:, :, tf.shape(inputs)[2]:]  # (B, L, M, D)
+    inputs = tf.cast(tf.stack(remembered, axis=1), memory["hidden"].dtype)
+    hidden = tf.concat([memory["hidden"], inputs], axis=2)  # (B, L, M+T, E)
+    hidden = hidden[:, :, tf.shape(inputs)[2]:]  # (B, L, M, E)
     hidden.set_shape(memory["hidden"].shape)
     length = tf.minimum(memory["length"] + tf.shape(inputs)[2], mem_len)
     return {"hidden": tf.stop_gradient(hidden), "length": length}

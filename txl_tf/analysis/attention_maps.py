@@ -23,8 +23,10 @@ def attention_maps(model, token_ids, memory=None):
     token_ids = tf.cast(token_ids, tf.int32)
     memory = backbone.initial_memory(tf.shape(token_ids)[0]) if memory is None else memory
     mask = backbone.get_layer("visible_keys")(token_ids, memory)
-    positions = backbone.get_layer("positions")(token_ids, memory)
+    positions = None if backbone.distances is None else backbone.distances(token_ids, memory)
     hidden, maps = backbone.token_embedding(token_ids), []
+    if backbone.places is not None:
+        hidden = backbone.places(hidden)
     for index, block in enumerate(backbone.blocks):
         hidden, weights = block(hidden, memory=memory["hidden"][:, index], attention_mask=mask, position_embedding=positions,
                                 return_attention_scores=True)  # (B, N, T, S)

@@ -1,16 +1,25 @@
 """The part that all ways of attention share: values, mask, softmax, dropout and output projection."""
 
+from typing import NamedTuple
+
 import keras
 import tensorflow as tf
 
 HIDDEN_SCORE = -1e30
 
 
+class Ring(NamedTuple):
+    """How the tokens of a context lie that is written in a circle, over its oldest tokens."""
+
+    end: tf.Tensor  # () int32, the newest token stands at end - 1, the oldest at end
+    text_len: tf.Tensor  # (B,) int32, how many tokens of each row's text are in the context
+
+
 class MultiHeadAttentionBase(keras.layers.Layer):
     """Causal multi-head attention of a segment over [memory; segment], without saying how scores are made.
 
-    A subclass implements `project_query` and `scores`, adds its weights in `build`, and where its scores need more of a token than
-    its value, or something of the distances, extends `project` and `project_positions`.
+    A subclass implements `project_query` and `scores`, adds its weights in `build_scores`, and where its scores need more of a token
+    than its value, or something of the distances, extends `project` and `project_positions`.
 
     Args:
         num_heads: heads N.
@@ -21,6 +30,8 @@ class MultiHeadAttentionBase(keras.layers.Layer):
     Raises:
         ValueError: if num_heads or head_dim is below 1, or memory is not as wide as inputs.
     """
+
+    works_by_head = True  # whether scores of a head need nothing but that head of query, context and positions
 
     def __init__(self, num_heads, head_dim, dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
@@ -37,6 +48,21 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         width = inputs_shape[-1]
         self.value_kernel = self.add_kernel("value_kernel", width, self.num_heads * self.head_dim)
         self.output_kernel = self.add_kernel("output_kernel", self.num_heads * self.head_dim, width)
+        self.build_scores(width)
+
+    def build_scores(self, width):
+        """Adds the weights that scores are made with, for tokens of a width; a mixture builds no more of a layer."""
+
+    def tie_biases(self, owner):
+        """Makes this layer, which must not be built yet, use the weights of another that all layers of a model may share."""
+
+    def check_memory(self, memory, inputs):
+        """Raises ValueError if a memory can't come with inputs."""
+        if memory.shape[-1] != inputs.shape[-1]:
+            raise ValueError(f"memory must be as wide as inputs, {inputs.shape[-1]}. Received: memory.shape={memory.shape}")
+
+    def check_keys(self, key_len):
+        """Raises ValueError if no query can look back over so many keys; None stands for a number that is not known yet."""
 
     def add_kernel(self, name, *shape):
         """Returns a new weight of the layer with the layer's initializer."""
@@ -44,53 +70,60 @@ class MultiHeadAttentionBase(keras.layers.Layer):
 
     def project(self, inputs):
         """Returns what is looked at of tokens (B, X, D), which with frozen weights need not be computed again: name -> (B, N, X, H)."""
-        return {"value": self.split_heads(inputs, self.value_kernel)}
+        return {"value": self.split_heads(inputs, self.value_kernel), **self.project_keys(inputs)}
+
+    def project_keys(self, inputs):
+        """Returns what `scores` needs of the tokens (B, X, D) that are looked at: name -> (B, N or 1, X, ...)."""
+        return {}
 
     def project_positions(self, key_len, position_embedding=None):
-        """Returns what `scores` takes as positions, of the distances key_len-1 .. 0; None where it takes nothing."""
-        return None
+        """Returns what `scores` takes as positions, of the distances key_len-1 .. 0: a structure of tensors, () where it takes none."""
+        return ()
 
-    def project_query(self, inputs):
-        """Returns what `scores` takes as query of tokens (B, T, D): tensors (B, N, T, ...)."""
-        raise NotImplementedError(f"{type(self).__name__} must implement project_query(inputs)")
+    def project_query(self, inputs, context, visible=None, ring=None):
+        """Returns what `scores` takes as query of tokens (B, T, D), the newest of the context: tensors (B, N, T, ...)."""
+        raise NotImplementedError(f"{type(self).__name__} must implement project_query(inputs, context)")
 
-    def scores(self, query, context, positions, roll=None):
-        """Returns scores (B, N, T, S).
+    def scores(self, query, context, positions, ring=None):
+        """Returns scores (B, N, T, S), or (1, N, T, S) where all rows have the same.
 
         Args:
             query: what `project_query` makes of T tokens.
             context: name -> (B, N, S, H), what `project` makes of the tokens that are looked at.
             positions: what `project_positions` makes of S distances.
-            roll: None: the context is in text order; else its newest token stands at roll - 1, and the oldest at roll.
+            ring: None: the context is in text order and, for those who count places, begins a text; else a Ring.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement scores(query, context, positions)")
 
     def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, position_embedding=None):
         parts = [self.project(part) for part in self._parts(memory, inputs)]
         context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
+        self.check_keys(context["value"].shape[2])
         positions = self.project_positions(tf.shape(context["value"])[2], position_embedding)
-        weights = masked_softmax(self.scores(self.project_query(inputs), context, positions), attention_mask)
+        scores = self.scores(self.project_query(inputs, context, attention_mask), context, positions)
+        weights = masked_softmax(_of_all_rows(scores, inputs), attention_mask)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
         outputs = self._merge_heads(tf.matmul(kept, context["value"]))
         return (outputs, weights) if return_attention_scores else outputs
 
-    def attend(self, inputs, context, positions, visible, roll=None, by_head=False):
+    def attend(self, inputs, context, positions, visible, ring=None, by_head=False):
         """Returns (B, T, D), what `call` does without dropout, from a context that is projected already.
 
         Args:
             inputs: (B, T, D).
-            context, positions, roll: as in `scores`.
+            context, positions, ring: as in `scores`.
             visible: (B, T, S) boolean, true where a query may look; any order of the context's tokens will do.
-            by_head: work on one head of one row after the other, so that its scores stay in a processor's cache.
+            by_head: work on one head of one row after the other, so that its scores stay in a processor's cache; where scores are
+                made in a way that allows it.
         """
-        query, hidden = self.project_query(inputs), tf.where(visible[:, None], 0.0, HIDDEN_SCORE)  # (B, 1, T, S)
+        query, hidden = self.project_query(inputs, context, visible, ring), tf.where(visible[:, None], 0.0, HIDDEN_SCORE)  # (B, 1, T, S)
 
         def mixed(query, context, positions, hidden):
-            scores = tf.cast(self.scores(query, context, positions, roll), tf.float32)
+            scores = tf.cast(self.scores(query, context, positions, ring), tf.float32)
             weights = tf.nn.softmax(scores + hidden)  # an addition is faster than a choice, and here no less exact
             return tf.matmul(tf.cast(weights, context["value"].dtype), context["value"])  # (B, N, T, H)
 
-        if not by_head:
+        if not by_head or not self.works_by_head:
             return self._merge_heads(mixed(query, context, positions, hidden))
         rows = tf.nest.map_structure(_rows, (query, context, positions, hidden))
 
@@ -113,8 +146,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         """Returns [memory; inputs] as its parts, of which only the inputs get a gradient: no backward pass is made for the memory's."""
         if memory is None:
             return (inputs,)
-        if memory.shape[-1] != inputs.shape[-1]:
-            raise ValueError(f"memory must be as wide as inputs, {inputs.shape[-1]}. Received: memory.shape={memory.shape}")
+        self.check_memory(memory, inputs)
         return tf.stop_gradient(tf.cast(memory, inputs.dtype)), inputs
 
     def split_heads(self, tensor, kernel):
@@ -143,6 +175,13 @@ def matrix_product(tensor, kernel):
 def _rows(tensor):
     """Returns (B, N, X, Y) as (B N, X, Y), of which TensorFlow gives out a row without a copy."""
     return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
+
+
+def _of_all_rows(scores, inputs):
+    """Returns scores (B, N, T, S) or (1, N, T, S) for each row of inputs (B, T, D)."""
+    if scores.shape[0] != 1 or inputs.shape[0] == 1:
+        return scores
+    return tf.broadcast_to(scores, tf.concat([tf.shape(inputs)[:1], tf.shape(scores)[1:]], axis=0))
 
 
 def masked_softmax(scores, attention_mask=None):

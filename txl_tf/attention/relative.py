@@ -45,9 +45,8 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
         self.clamp_len = clamp_len
         self.content_bias = self.position_bias = None
 
-    def build(self, inputs_shape):
-        super().build(inputs_shape)
-        width, heads_width = inputs_shape[-1], self.num_heads * self.head_dim
+    def build_scores(self, width):
+        heads_width = self.num_heads * self.head_dim
         self.query_kernel = self.add_kernel("query_kernel", width, heads_width)
         self.key_kernel = self.add_kernel("key_kernel", width, heads_width)
         self.position_kernel = self.add_kernel("position_kernel", width + width % 2, heads_width)
@@ -62,8 +61,8 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
                              f"built={self.built}, owner.built={owner.built}")
         self.content_bias, self.position_bias = owner.content_bias, owner.position_bias
 
-    def project(self, inputs):
-        return {**super().project(inputs), "key": self.split_heads(inputs, self.key_kernel)}
+    def project_keys(self, inputs):
+        return {"key": self.split_heads(inputs, self.key_kernel)}
 
     def project_positions(self, key_len, position_embedding=None):
         if position_embedding is None:
@@ -71,15 +70,14 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
         embedding = tf.pad(tf.cast(position_embedding, self.compute_dtype), ((1, 0), (0, 0)))  # zeros: the column that the shift wants
         return self.split_heads(embedding[None], self.position_kernel)  # (1, N, 1+S, H)
 
-    def project_query(self, inputs):
+    def project_query(self, inputs, context, visible=None, ring=None):
         query = self.split_heads(inputs, self.query_kernel) * tf.cast(self.head_dim ** -0.5, inputs.dtype)  # (B, N, T, H)
         return query + self._scaled(self.content_bias), query + self._scaled(self.position_bias)
 
-    def scores(self, query, context, positions, roll=None):
+    def scores(self, query, context, positions, ring=None):
         content_query, position_query = query
         by_content = tf.matmul(content_query, context["key"], transpose_b=True)  # (B, N, T, S)
-        by_position = relative_shift(tf.matmul(position_query, positions, transpose_b=True))
-        return by_content + (by_position if roll is None else tf.roll(by_position, roll, axis=-1))
+        return by_content + by_distance(tf.matmul(position_query, positions, transpose_b=True), ring)
 
     def _scaled(self, bias):
         bias = tf.convert_to_tensor(bias)[:, None]  # (N, 1, H)
@@ -94,9 +92,25 @@ def sinusoid(key_len, width, clamp_len=-1):
     distance = tf.cast(tf.range(key_len - 1, -1, -1), tf.float32)
     if clamp_len > 0:
         distance = tf.minimum(distance, float(clamp_len))
+    return sinusoid_of(distance, width)
+
+
+def sinusoid_of(places, width):
+    """Returns float32 (..., D'), [sin | cos] of float32 places or distances (...); D' is D, or D+1 if odd."""
     frequency = 1.0 / 10000.0 ** (tf.range(0.0, float(width), 2.0) / float(width))
-    angle = distance[:, None] * frequency[None]
+    angle = places[..., None] * frequency
     return tf.concat([tf.sin(angle), tf.cos(angle)], axis=-1)
+
+
+def by_distance(scores, ring=None):
+    """Returns scores (B, N, T, S) of keys from those (B, N, T, 1+S) of a column of zeros and the distances S-1 .. 0.
+
+    Args:
+        scores: (B, N, T, 1+S).
+        ring: a Ring, where the keys are not in text order.
+    """
+    shifted = relative_shift(scores)
+    return shifted if ring is None else tf.roll(shifted, ring.end, axis=-1)
 
 
 def relative_shift(scores):

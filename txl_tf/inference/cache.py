@@ -1,13 +1,17 @@
 """A model's memory as projected keys and values, for weights that do not change: what was read is never projected again.
 
-A cache is {"layers": for each layer name -> (B, N, R, H), "positions": for each layer what its scores take of the distances
+A cache is {"layers": for each layer name -> (B, N, R, H), or another width, "positions": for each layer what its scores take of the distances
 R-1 .. 0, "next": () int32, "length": (B,) int32, "mem_len": () int32}. The R slots of a layer are a ring: a segment is written
 from slot "next" on, over the oldest one. TensorFlow writes in place where no one else holds the cache, as in a tf.while_loop.
 """
 
 import tensorflow as tf
 
+from txl_tf.attention.multi_head import Ring
+from txl_tf.attention.recent_tokens import recent_tokens
 from txl_tf.attention.relative import sinusoid
+
+_RECEIVED = "received"  # name of what a feed-forward layer with a convolution received
 
 
 def initial_cache(model, batch_size, mem_len=None, segment_len=1):
@@ -21,10 +25,11 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
     """
     config = model.config
     mem_len = config.mem_len if mem_len is None else mem_len
+    check_keys(config, mem_len, segment_len)
     slots = segment_len * (-(-mem_len // segment_len) + 1)  # whole segments, of which none wraps around
     embedding = sinusoid(slots, config.d_model, config.clamp_len)
     zeros = tf.zeros((batch_size, 1, config.d_model), model.compute_dtype)
-    projected = [block.attention_layer.project(block.attention_inputs(zeros)) for block in model.backbone.blocks]
+    projected = [_kept(block, block.attention_inputs(zeros), zeros) for block in model.backbone.blocks]
     return {
         "layers": tuple({name: tf.repeat(value, slots, axis=2) for name, value in values.items()} for values in projected),
         "positions": tuple(block.attention_layer.project_positions(slots, embedding) for block in model.backbone.blocks),
@@ -32,6 +37,15 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
         "length": tf.fill((batch_size,), mem_len if config.memory_start == "zeros" else 0),
         "mem_len": tf.constant(mem_len),
     }
+
+
+def check_keys(config, mem_len, segment_len):
+    """Raises ValueError if a Synthesizer has no logits for all keys of a memory and a segment."""
+    mem_len, segment_len = tf.get_static_value(mem_len), tf.get_static_value(segment_len)
+    keys = (mem_len or 0) + (1 if segment_len is None else segment_len)
+    if config.key_limit is not None and keys > config.key_limit:
+        raise ValueError("max_length must be at least mem_len + tgt_len, the keys of a memory and a segment. Received: "
+                         f"max_length={config.key_limit}, mem_len={mem_len}, tgt_len={segment_len}")
 
 
 def read(model, token_ids, cache, lengths=None, by_head=False, compiled=False):
@@ -54,12 +68,17 @@ def read(model, token_ids, cache, lengths=None, by_head=False, compiled=False):
     ages = (start + length - 1 - tf.range(slots)) % slots  # (R,), 0 for the slot of the newest token
     visible = _visible(model.config, cache, ages, length, lengths)
     counts = (tf.range(length) >= length - lengths[:, None])[:, :, None]  # (B, T, 1)
-    hidden, layers = model.backbone.token_embedding(token_ids), []
+    before, after = Ring(start, cache["length"]), Ring(start + length, cache["length"] + lengths)
+    hidden, layers = _embedded(model.backbone, token_ids, after.text_len), []
     for block, kept, positions in zip(model.backbone.blocks, cache["layers"], cache["positions"], strict=True):
+        inputs = block.attention_inputs(hidden)
         new = block.attention_layer.project(block.attention_inputs(tf.where(counts, hidden, 0)))
-        kept = {name: _written(kept[name], new[name], start, compiled) for name in kept}
-        attended = block.attention_layer.attend(block.attention_inputs(hidden), kept, positions, visible, start + length, by_head)
-        hidden = block.after_attention(hidden, attended)
+        kept = {name: _written(ring, new[name], start, compiled) if name in new else ring for name, ring in kept.items()}
+        attended = block.attention_layer.attend(inputs, kept, positions, visible, after, by_head)
+        earlier = _received_before(block, kept, visible & (ages >= length), before)
+        hidden, received = block.after_attention(hidden, attended, earlier, counts)
+        if _RECEIVED in kept:
+            kept[_RECEIVED] = _written(kept[_RECEIVED], received[:, None], start, compiled)
         layers.append(kept)
     return hidden, {**cache, "layers": tuple(layers), "next": (start + length) % slots,
                     "length": tf.minimum(cache["length"] + lengths, cache["mem_len"])}
@@ -77,6 +96,28 @@ def refitted(model, cache, mem_len, segment_len):
 
     layers = tuple({name: moved(ring) for name, ring in layer.items()} for layer in cache["layers"])
     return {**empty, "layers": layers, "next": tf.constant((slots - segment_len) % slots), "length": cache["length"]}
+
+
+def _kept(block, attention_inputs, received):
+    """Returns what a cache keeps of tokens (B, X, D): name -> (B, N, X, H)."""
+    kept = block.attention_layer.project(attention_inputs)
+    return {**kept, _RECEIVED: received[:, None]} if block.feed_forward.context_len else kept
+
+
+def _received_before(block, kept, visible, ring):
+    """Returns what a feed-forward layer with a convolution received of the tokens before a segment (B, F-1, D); else None."""
+    if _RECEIVED not in kept:
+        return None
+    return recent_tokens(kept[_RECEIVED], block.feed_forward.context_len, visible, ring)[:, 0]
+
+
+def _embedded(backbone, token_ids, text_len):
+    """Returns the embeddings (B, T, D) of tokens that end texts of text_len (B,) tokens."""
+    embedded = backbone.token_embedding(token_ids)
+    if backbone.places is None:
+        return embedded
+    length = tf.shape(token_ids)[1]
+    return backbone.places(embedded, tf.maximum(text_len[:, None] - length + tf.range(length), 0))
 
 
 def _visible(config, cache, ages, length, lengths):

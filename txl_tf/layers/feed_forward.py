@@ -14,6 +14,7 @@ class FeedForward(keras.layers.Layer):
 
     Call arguments:
         inputs: (B, T, D).
+        before: not used; every position is by itself.
         training: whether to drop.
 
     Returns:
@@ -25,6 +26,8 @@ class FeedForward(keras.layers.Layer):
     Example:
         outputs = FeedForward(inner_dim=2048, dropout=0.1)(hidden)
     """
+
+    context_len = 0  # tokens before its own that a position needs
 
     def __init__(self, inner_dim, dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
@@ -39,14 +42,14 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, inputs_shape):
         self.outer = self._dense(inputs_shape[-1], "outer")
-        self.inner.build(inputs_shape)
+        self.inner.build((*inputs_shape[:-1], (1 + self.context_len) * inputs_shape[-1]))
         self.outer.build((*inputs_shape[:-1], self.inner_dim))
 
     def _dense(self, units, name, **kwargs):
         initializer = self.kernel_initializer.clone()
         return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **kwargs)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, before=None, training=None):
         hidden = self.inner_dropout(self.inner(inputs), training=training)
         return self.output_dropout(self.outer(hidden), training=training)
 

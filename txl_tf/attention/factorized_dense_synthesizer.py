@@ -1,0 +1,77 @@
+"""The Factorized Dense Synthesizer: every token computes two short vectors, whose products are its logits."""
+
+import keras
+import tensorflow as tf
+
+from txl_tf.attention.factors import balanced_factors, check_factors
+from txl_tf.attention.synthesizer import SynthesizerBase
+
+
+@keras.saving.register_keras_serializable("txl_tf")
+class FactorizedDenseSynthesizer(SynthesizerBase):
+    """Multi-head attention with logits A_i[x] B_i[y] for the pairs (x, y) (Tay et al. 2020, arXiv 2005.00743, section 3.1.1), causal.
+
+    Each head reads its share of d = D/N numbers of a token: h = relu(W x + b), A = h W_A + b_A of a numbers and B = h W_B + b_B of b, with
+    a b = l: d^2 + d (a + b) parameters a head, and their biases. Key x b + y has the product of A[x] and B[y]: A with each number b
+    times, B a times over, so that every pair occurs once.
+
+    Args:
+        num_heads: heads N.
+        head_dim: width H of a head's values.
+        max_length: number l of places or distances, the largest number of keys S.
+        key_index: "position": logits of the keys 0 .. l-1 of a text; "distance": of the keys 0 .. l-1 tokens before.
+        factors: (a, b) with a b = l; None: as near to each other as they can be.
+        dropout: rate at which attention weights are dropped.
+        kernel_initializer: initializer of all kernels; biases start at zero.
+
+    Call arguments:
+        inputs: (B, T, D).
+        memory: None or (B, M, D), what came before; no gradient reaches it. With key_index "position" M must be 0.
+        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look (among the keys that are
+            not later than itself).
+        position_embedding: not used.
+        return_attention_scores: also return the weights.
+        training: whether to drop weights.
+
+    Returns:
+        (B, T, D), with return_attention_scores also the weights (B, N, T, S) in float32, before dropout.
+
+    Raises:
+        ValueError: if a size is below 1, key_index is no known one, N does not divide D, factors do not give l, S exceeds max_length, or
+            memory does not fit.
+
+    Example:
+        outputs = FactorizedDenseSynthesizer(num_heads=8, head_dim=64, max_length=256)(segment)  # a = b = 16
+    """
+
+    def __init__(self, num_heads, head_dim, max_length, key_index="position", factors=None, dropout=0.0,
+                 kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(num_heads, head_dim, max_length, key_index, dropout, kernel_initializer, **kwargs)
+        check_factors(factors, max_length)
+        self.factors = factors and tuple(factors)
+
+    def build_scores(self, width):
+        share, (left, right) = self.share_width(width), self.factors or balanced_factors(self.max_length)
+        self.hidden_kernel, self.hidden_bias = self._add_layer("hidden", share, share)
+        self.left_kernel, self.left_bias = self._add_layer("left", share, left)
+        self.right_kernel, self.right_bias = self._add_layer("right", share, right)
+
+    def _add_layer(self, name, inputs, units):
+        bias = self.add_weight(name=f"{name}_bias", shape=(self.num_heads, 1, units), initializer="zeros")
+        return self.add_head_kernel(f"{name}_kernel", inputs, units), bias
+
+    def project_query(self, inputs, context, visible=None, ring=None):
+        hidden = tf.nn.relu(self._product(self.shares(inputs), "hidden"))
+        left, right = (self._product(hidden, name) for name in ("left", "right"))  # (B, N, T, a), (B, N, T, b)
+        products = left[..., None] * right[..., None, :]  # (B, N, T, a, b)
+        return tf.reshape(products, tf.concat([tf.shape(left)[:3], [self.max_length]], axis=0))
+
+    def _product(self, features, name):
+        return tf.matmul(features, self.cast(getattr(self, f"{name}_kernel"))) + self.cast(getattr(self, f"{name}_bias"))
+
+    def scores(self, query, context, positions, ring=None):
+        key_len = tf.shape(context["value"])[2]
+        return self.of_keys(self.in_key_order(query, key_len), key_len, ring)
+
+    def get_config(self):
+        return {**super().get_config(), "factors": self.factors}
