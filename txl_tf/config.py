@@ -1,15 +1,16 @@
 """The settings of a model, of its training and of its data, each checked when it is made."""
 
 import dataclasses
-import numbers
 import os
-import typing
+
+from txl_tf.config_checks import above, at_least, fill, named, one_of, refuse_if, set_types, those_set, within
 
 INITS = ("normal", "uniform")
 MEMORY_STARTS = ("empty", "zeros")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 CLIP_SCOPES = ("global", "replica")
 SPLITS = ("train", "valid", "test")
+EVAL_TGT_LEN = 128
 ATTENTIONS = ("relative", "shaw", "absolute", "dot_product", "dense", "random", "random_fixed", "factorized_dense", "factorized_random",
               "mixture")
 SYNTHESIZERS = ("dense", "random", "random_fixed", "factorized_dense", "factorized_random")  # have logits for max_length keys
@@ -73,15 +74,15 @@ class ModelConfig:
     feed_forward: str = setting("dense", f"feed-forward layer, one of {', '.join(FEED_FORWARDS)} (a convolution over 3 tokens)")
 
     def __post_init__(self):
-        _set_types(self)
-        _at_least(self, 1, "n_token", "n_layer", "d_model", "n_head", "tgt_len", "div_val")
-        _fill(self, d_embed=self.d_model, d_head=max(1, self.d_model // self.n_head), d_inner=4 * self.d_model)
-        _at_least(self, 1, "d_embed", "d_head", "d_inner")
-        _at_least(self, -1, "clamp_len")
-        _at_least(self, 0, "mem_len", "init_std", "proj_init_std", "init_range", "layer_norm_epsilon")
-        _within(self, 0.0, 1.0, "dropout", "dropatt")
-        _one_of(self, INITS, "init")
-        _one_of(self, MEMORY_STARTS, "memory_start")
+        set_types(self)
+        at_least(self, 1, "n_token", "n_layer", "d_model", "n_head", "tgt_len", "div_val")
+        fill(self, d_embed=self.d_model, d_head=max(1, self.d_model // self.n_head), d_inner=4 * self.d_model)
+        at_least(self, 1, "d_embed", "d_head", "d_inner")
+        at_least(self, -1, "clamp_len")
+        at_least(self, 0, "mem_len", "init_std", "proj_init_std", "init_range", "layer_norm_epsilon")
+        within(self, 0.0, 1.0, "dropout", "dropatt")
+        one_of(self, INITS, "init")
+        one_of(self, MEMORY_STARTS, "memory_start")
         _check_attention(self)
         check_cutoffs(self.cutoffs, self.n_token)
         if self.proj_share_all_but_first and not self.tie_weight:
@@ -102,19 +103,41 @@ class ModelConfig:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @property
-    def counts_places(self):
-        """Whether tokens are told apart by their place in the text, so that a text must be read from its beginning."""
-        return self.absolute_positions or self.key_index == "position"
+    def window(self):
+        """Tokens of the longest text whose places the model knows; None: it goes by distances, and a text may be of any length."""
+        if not (self.absolute_positions or self.key_index == "position"):
+            return None
+        return self.max_length if self.key_index else self.tgt_len
 
     @property
     def key_limit(self):
-        """The largest number of keys that a query can look at; None: any."""
-        return self.max_length if set(SYNTHESIZERS) & set(self.attentions) else None
+        """The largest number of keys, memory and segment together, whose distances the model knows; None: any."""
+        return self.max_length if self.key_index == "distance" else None
 
     @property
     def memory_width(self):
         """Width E of what a memory holds of a token in each layer."""
         return 2 * self.d_model if self.feed_forward == "conv_relu" else self.d_model
+
+    def evaluation_lengths(self, tgt_len=None, mem_len=None):
+        """Returns (tokens of a segment, slots of the memory) for evaluation.
+
+        Args:
+            tgt_len, mem_len: None: 128 and 4 x mem_len, but those of training where each distance or place was learned by itself.
+
+        Raises:
+            ValueError: if the model has not learned so many distances or places.
+        """
+        as_trained = self.key_limit or self.window
+        tgt_len = (self.tgt_len if as_trained else EVAL_TGT_LEN) if tgt_len is None else tgt_len
+        mem_len = (self.mem_len if as_trained else 4 * self.mem_len) if mem_len is None else mem_len
+        received = f"Received: mem_len={mem_len}, tgt_len={tgt_len}"
+        if self.key_limit and mem_len + tgt_len > self.key_limit:
+            raise ValueError(f"mem_len + tgt_len of evaluation must be at most max_length={self.key_limit}. {received}")
+        if self.window and (mem_len or tgt_len > self.window):
+            raise ValueError(f"mem_len of evaluation must be 0 and tgt_len at most {self.window}, for the model knows the places of such "
+                             f"texts. {received}")
+        return tgt_len, mem_len
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,9 +180,10 @@ class TrainConfig:
     eval_ckpt_path: str | None = setting(None, "checkpoint to score without training, instead of those of model_dir")
     warm_start_path: str | None = setting(None, "checkpoint or model folder whose weights, never Adam's state, a new run in "
                                           "another model_dir starts with")
-    eval_tgt_len: int = setting(128, "tokens of a segment in evaluation; without training, tgt_len on the command line gives it too")
-    eval_mem_len: int | None = setting(None, "slots of the memory in evaluation and sampling; unset: 4 x mem_len. Without training, "
-                                       "mem_len on the command line gives it too")
+    eval_tgt_len: int | None = setting(None, f"tokens of a segment in evaluation; unset: {EVAL_TGT_LEN}, or tgt_len for a model that has learned "
+                                       "each distance or place by itself. Without training, tgt_len on the command line gives it too")
+    eval_mem_len: int | None = setting(None, "slots of the memory in evaluation and sampling; unset: 4 x mem_len, or mem_len for such a "
+                                       "model. Without training, mem_len on the command line gives it too")
     eval_clamp_len: int | None = setting(None, "clamp_len in evaluation and sampling; unset: clamp_len")
     eval_same_length: bool | None = setting(None, "same_length in evaluation and sampling; unset: same_length")
     num_hosts: int = setting(1, "machines that train together")
@@ -172,22 +196,22 @@ class TrainConfig:
     track_mean: bool = setting(False, "the original code's; changes nothing, for reports always show the mean loss since the last one")
 
     def __post_init__(self):
-        _set_types(self)
+        set_types(self)
         if self.do_eval_only:
             object.__setattr__(self, "do_train", False)
             object.__setattr__(self, "do_eval", True)
-        _at_least(self, 1, "train_steps", "iterations", "save_steps", "keep_checkpoints", "batch_chunk", "eval_tgt_len", "num_hosts")
-        _at_least(self, 0, "warmup_steps", "seed", "eval_steps", "start_eval_steps")
-        _refuse_if(self, self.seed >= 2 ** 32, "seed must be below 2**32", "seed")
-        _above(self, 0.0, "learning_rate", "clip")
-        _within(self, 0.0, 1.0, "min_lr_ratio", open_end=False)
-        _one_of(self, PRECISIONS, "precision")
-        _one_of(self, CLIP_SCOPES, "clip_scope")
-        _at_least(self, 0, *_set(self, "eval_mem_len"))
-        _at_least(self, -1, *_set(self, "eval_clamp_len"))
-        _at_least(self, 1, *_set(self, "num_core_per_host"))
-        _named(self, "model_dir", *_set(self, "eval_ckpt_path", "warm_start_path"))
-        _refuse_if(self, self.warmup_steps > self.train_steps, "warmup_steps must not exceed train_steps", "warmup_steps", "train_steps")
+        at_least(self, 1, "train_steps", "iterations", "save_steps", "keep_checkpoints", "batch_chunk", "num_hosts")
+        at_least(self, 0, "warmup_steps", "seed", "eval_steps", "start_eval_steps")
+        refuse_if(self, self.seed >= 2 ** 32, "seed must be below 2**32", "seed")
+        above(self, 0.0, "learning_rate", "clip")
+        within(self, 0.0, 1.0, "min_lr_ratio", open_end=False)
+        one_of(self, PRECISIONS, "precision")
+        one_of(self, CLIP_SCOPES, "clip_scope")
+        at_least(self, 0, *those_set(self, "eval_mem_len"))
+        at_least(self, -1, *those_set(self, "eval_clamp_len"))
+        at_least(self, 1, *those_set(self, "num_core_per_host", "eval_tgt_len"))
+        named(self, "model_dir", *those_set(self, "eval_ckpt_path", "warm_start_path"))
+        refuse_if(self, self.warmup_steps > self.train_steps, "warmup_steps must not exceed train_steps", "warmup_steps", "train_steps")
         _check_evaluation(self)
         _check_warm_start(self)
         _check_tpu(self)
@@ -236,54 +260,54 @@ class DataConfig:
     num_procs: int = setting(2, "threads that prepare text")
 
     def __post_init__(self):
-        _set_types(self)
-        _at_least(self, 1, "num_procs", *_set(self, "train_batch_size", "eval_batch_size", "vocab_size", "min_freq", "num_passes",
+        set_types(self)
+        at_least(self, 1, "num_procs", *those_set(self, "train_batch_size", "eval_batch_size", "vocab_size", "min_freq", "num_passes",
                                               "num_shuffle"))
-        opened = _set(self, "record_info_dir", "corpus_info_path")
-        _named(self, *opened)
-        prepared = _set(self, *_PREPARATION)
-        _refuse_if(self, opened and prepared, f"{' and '.join(opened)} must not come with settings of preparation", *opened, *prepared)
+        opened = those_set(self, "record_info_dir", "corpus_info_path")
+        named(self, *opened)
+        prepared = those_set(self, *_PREPARATION)
+        refuse_if(self, opened and prepared, f"{' and '.join(opened)} must not come with settings of preparation", *opened, *prepared)
         if self.data_dir is None:
-            _fill(self, dataset="stdlib")
-        _fill(self, data_dir=f"data/{self.dataset}")
+            fill(self, dataset="stdlib")
+        fill(self, data_dir=f"data/{self.dataset}")
 
 
 def _check_attention(config):
     """Fills what attention leaves unset, or raises ValueError."""
-    _one_of(config, ATTENTIONS, "attention")
-    _one_of(config, MIXTURE_WEIGHTINGS, "mixture_weighting")
-    _one_of(config, DENSE_FORMS, "dense_form")
-    _one_of(config, FEED_FORWARDS, "feed_forward")
-    _at_least(config, 1, "factor_rank")
+    one_of(config, ATTENTIONS, "attention")
+    one_of(config, MIXTURE_WEIGHTINGS, "mixture_weighting")
+    one_of(config, DENSE_FORMS, "dense_form")
+    one_of(config, FEED_FORWARDS, "feed_forward")
+    at_least(config, 1, "factor_rank")
     _check_mixture(config)
     if set(SYNTHESIZERS) & set(config.attentions):
-        _fill(config, key_index="distance" if config.mem_len else "position")
-        _one_of(config, KEY_INDICES, "key_index")
+        fill(config, key_index="distance" if config.mem_len else "position")
+        one_of(config, KEY_INDICES, "key_index")
     if {*SYNTHESIZERS, "shaw"} & set(config.attentions):
-        _fill(config, max_length=config.tgt_len + config.mem_len)
-        _at_least(config, 1, "max_length")
-    _fill(config, absolute_positions="absolute" in config.attentions)
-    _refuse_if(config, "absolute" in config.attentions and not config.absolute_positions,
+        fill(config, max_length=config.tgt_len + config.mem_len)
+        at_least(config, 1, "max_length")
+    fill(config, absolute_positions="absolute" in config.attentions)
+    refuse_if(config, "absolute" in config.attentions and not config.absolute_positions,
                "absolute_positions must be true with attention=absolute", "absolute_positions")
     for name in ("absolute_positions", "key_index"):
-        _refuse_if(config, config.mem_len and getattr(config, name) in (True, "position"),
+        refuse_if(config, config.mem_len and getattr(config, name) in (True, "position"),
                    f"{name}={getattr(config, name)} must come with mem_len=0, for a memory moves and places stay", "mem_len")
-    _refuse_if(config, config.key_limit and config.key_limit < config.tgt_len + config.mem_len,
+    refuse_if(config, config.key_limit and config.key_limit < config.tgt_len + config.mem_len,
                "max_length must be at least tgt_len + mem_len", "max_length", "tgt_len", "mem_len")
     per_share = {"dense", "factorized_dense"} & set(config.attentions) and config.dense_form != "query"
-    _refuse_if(config, per_share and config.d_model % config.n_head, "n_head must divide d_model with attention=dense and factorized_dense",
+    refuse_if(config, per_share and config.d_model % config.n_head, "n_head must divide d_model with attention=dense and factorized_dense",
                "n_head", "d_model")
 
 
 def _check_mixture(config):
-    _refuse_if(config, config.mixture_of and config.attention != "mixture", "mixture_of must come with attention=mixture",
+    refuse_if(config, config.mixture_of and config.attention != "mixture", "mixture_of must come with attention=mixture",
                "mixture_of", "attention")
     if config.attention != "mixture":
         return
     parts = tuple(name for name in ATTENTIONS if name != "mixture")
     few = len(config.mixture_of) < 2 or not set(config.mixture_of) <= set(parts)
-    _refuse_if(config, few, f"mixture_of must be at least two of {', '.join(parts)} with attention=mixture", "mixture_of")
-    _refuse_if(config, config.mixture_weighting == "sigmoid" and len(config.mixture_of) != 2,
+    refuse_if(config, few, f"mixture_of must be at least two of {', '.join(parts)} with attention=mixture", "mixture_of")
+    refuse_if(config, config.mixture_weighting == "sigmoid" and len(config.mixture_of) != 2,
                "mixture_of must be two with mixture_weighting=sigmoid", "mixture_of")
 
 
@@ -306,17 +330,17 @@ def check_cutoffs(cutoffs, n_token):
 
 
 def _check_evaluation(config):
-    _refuse_if(config, config.max_eval_batch != -1 and config.max_eval_batch < 1, "max_eval_batch must be -1 or at least 1",
+    refuse_if(config, config.max_eval_batch != -1 and config.max_eval_batch < 1, "max_eval_batch must be -1 or at least 1",
                "max_eval_batch")
     if config.eval_split is not None:
-        _one_of(config, SPLITS, "eval_split")
-    _refuse_if(config, not (config.do_train or config.do_eval or config.do_test), "do_train, do_eval or do_test must be True",
+        one_of(config, SPLITS, "eval_split")
+    refuse_if(config, not (config.do_train or config.do_eval or config.do_test), "do_train, do_eval or do_test must be True",
                "do_train", "do_eval", "do_test")
-    _refuse_if(config, config.start_eval_steps and not config.do_eval_only, "start_eval_steps must come with do_eval_only=True",
+    refuse_if(config, config.start_eval_steps and not config.do_eval_only, "start_eval_steps must come with do_eval_only=True",
                "start_eval_steps", "do_eval_only")
-    _refuse_if(config, config.eval_ckpt_path and config.do_train, "eval_ckpt_path must come with do_train=False or do_eval_only=True",
+    refuse_if(config, config.eval_ckpt_path and config.do_train, "eval_ckpt_path must come with do_train=False or do_eval_only=True",
                "eval_ckpt_path", "do_train")
-    _refuse_if(config, config.eval_ckpt_path and config.start_eval_steps,
+    refuse_if(config, config.eval_ckpt_path and config.start_eval_steps,
                "eval_ckpt_path must come without start_eval_steps, which chooses among the checkpoints of model_dir",
                "eval_ckpt_path", "start_eval_steps")
 
@@ -324,88 +348,17 @@ def _check_evaluation(config):
 def _check_warm_start(config):
     if config.warm_start_path is None:
         return
-    _refuse_if(config, not config.do_train, "warm_start_path must come with training", "warm_start_path", "do_train", "do_eval_only")
+    refuse_if(config, not config.do_train, "warm_start_path must come with training", "warm_start_path", "do_train", "do_eval_only")
     source, target = os.path.realpath(config.warm_start_path), os.path.realpath(config.model_dir)
-    _refuse_if(config, os.path.commonpath((source, target)) == target, "warm_start_path must lie outside model_dir, which is a new run's",
+    refuse_if(config, os.path.commonpath((source, target)) == target, "warm_start_path must lie outside model_dir, which is a new run's",
                "warm_start_path", "model_dir")
 
 
 def _check_tpu(config):
-    named = _set(config, "tpu", "tpu_zone", "gcp_project", "master")
-    _refuse_if(config, named and config.use_tpu is False, f"{' and '.join(named)} must come with use_tpu=True or without use_tpu",
+    named = those_set(config, "tpu", "tpu_zone", "gcp_project", "master")
+    refuse_if(config, named and config.use_tpu is False, f"{' and '.join(named)} must come with use_tpu=True or without use_tpu",
                *named, "use_tpu")
-    _refuse_if(config, {"tpu", "master"} <= set(named), "tpu and master must not both be given", "tpu", "master")
+    refuse_if(config, {"tpu", "master"} <= set(named), "tpu and master must not both be given", "tpu", "master")
     on_tpu = (["use_tpu"] if config.use_tpu else []) + named
-    _refuse_if(config, on_tpu and config.precision == "mixed_float16", "precision must not be mixed_float16 on a TPU, which has bfloat16",
+    refuse_if(config, on_tpu and config.precision == "mixed_float16", "precision must not be mixed_float16 on a TPU, which has bfloat16",
                "precision", *on_tpu)
-
-
-def _set_types(config):
-    """Makes every value a plain Python one of its field's type, numpy's numbers too, or raises ValueError."""
-    for name, annotation in typing.get_type_hints(type(config)).items():
-        value, kinds = getattr(config, name), typing.get_args(annotation) or (annotation,)
-        if typing.get_origin(annotation) is tuple:
-            if isinstance(value, str) or not hasattr(value, "__iter__"):
-                raise ValueError(f"{name} must be a sequence. Received: {name}={value!r}")
-            value = tuple(_as_type(name, item, kinds[:1]) for item in value)
-        else:
-            value = _as_type(name, value, kinds)
-        object.__setattr__(config, name, value)
-
-
-def _as_type(name, value, kinds):
-    if type(value) in kinds:
-        return value
-    if not isinstance(value, bool):
-        if int in kinds and isinstance(value, numbers.Integral):
-            return int(value)
-        if float in kinds and isinstance(value, numbers.Real):
-            return float(value)
-    expected = " or ".join("unset" if kind is type(None) else kind.__name__ for kind in kinds)
-    raise ValueError(f"{name} must be {expected}. Received: {name}={value!r}")
-
-
-def _fill(config, **defaults):
-    for name, value in defaults.items():
-        if getattr(config, name) is None:
-            object.__setattr__(config, name, value)
-
-
-def _set(config, *names):
-    """Returns those of the names whose value is not None."""
-    return [name for name in names if getattr(config, name) is not None]
-
-
-def _named(config, *names):
-    for name in names:
-        _refuse_if(config, not getattr(config, name), f"{name} must name a file or folder", name)
-
-
-def _refuse_if(config, wrong, expected, *names):
-    if wrong:
-        raise ValueError(f"{expected}. Received: {', '.join(f'{name}={getattr(config, name)}' for name in names)}")
-
-
-def _at_least(config, least, *names):
-    for name in names:
-        if not least <= getattr(config, name) < float("inf"):
-            raise ValueError(f"{name} must be at least {least} and finite. Received: {name}={getattr(config, name)}")
-
-
-def _above(config, bound, *names):
-    for name in names:
-        if not bound < getattr(config, name) < float("inf"):
-            raise ValueError(f"{name} must be above {bound:g} and finite. Received: {name}={getattr(config, name)}")
-
-
-def _within(config, low, high, *names, open_end=True):
-    for name in names:
-        value = getattr(config, name)
-        if not (low <= value < high or (value == high and not open_end)):
-            raise ValueError(f"{name} must be at least {low:g} and {'below' if open_end else 'at most'} {high:g}. "
-                             f"Received: {name}={value}")
-
-
-def _one_of(config, values, name):
-    if getattr(config, name) not in values:
-        raise ValueError(f"{name} must be one of {', '.join(values)}. Received: {name}={getattr(config, name)}")

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def checked(inputs, n_token):
+def checked(inputs, config):
     """Returns the inputs of a signature, with 0 in place of the ids behind the rows' ends.
 
     What a graph computes with them fails with InvalidArgument, in a sentence that names the input, where one is of another shape
@@ -11,13 +11,14 @@ def checked(inputs, n_token):
 
     Args:
         inputs: {name: tensor}, batch first.
-        n_token: tokens V.
+        config: the model's ModelConfig.
     """
+    n_token = config.n_token
     inputs = {name: tf.ensure_shape(value, value.shape) for name, value in inputs.items()}
     first, rows = next((name, tf.shape(value)[0]) for name, value in inputs.items())
     inputs = {name: required(value, tf.shape(value)[0] == rows, f"{name} must have as many rows as {first}. Received: shape", tf.shape(value))
               for name, value in inputs.items()}
-    for name, (condition, sentence) in _conditions(inputs, n_token).items():
+    for name, (condition, sentence) in {**_conditions(inputs, n_token), **_room(inputs, config)}.items():
         inputs[name] = required(inputs[name], condition, f"{name} must {sentence}. Received: {name}", inputs[name])
     if "token_ids" in inputs:
         ids = tf.where(tf.range(tf.shape(inputs["token_ids"])[1]) < inputs["length"][:, None], inputs["token_ids"], 0)
@@ -45,6 +46,20 @@ def _conditions(inputs, n_token):
         "stop_token": lambda value: (_within(value, -1, n_token - 1), f"be a token, 0 to {n_token - 1}, or -1"),
     }
     return {name: conditions[name](value) for name, value in inputs.items() if name in conditions}
+
+
+def _room(inputs, config):
+    """Returns the conditions of inputs that together must not be longer than what the model knows places or distances of."""
+    found, window = {}, config.window
+    if window and "cache_length" in inputs:
+        found["cache_length"] = (_within(inputs["cache_length"], 0, window - 1), f"lie between 0 and {window - 1}, for a text has {window} tokens")
+    if window and "length" in inputs:
+        added = inputs.get("max_new_tokens", 0)
+        found["length"] = (_within(inputs["length"], 1, window - added), f"be at least 1 and, with what is added, at most {window}")
+    if config.key_limit and "memory" in inputs:
+        most = config.key_limit - config.mem_len
+        found["token_ids"] = (tf.shape(inputs["token_ids"])[1] <= most, f"have at most {most} tokens a row, the next ones in another call")
+    return found
 
 
 def _within(value, least, most):

@@ -156,7 +156,7 @@ def _traced(model, vocabulary, stored, mem_len):
     for name, specs in endpoints.specs().items():
         def computed(endpoint=getattr(endpoints, name), **inputs):
             with stored.used():
-                return endpoint(**checked(inputs, model.config.n_token))
+                return endpoint(**checked(inputs, model.config))
 
         named = {key: tf.TensorSpec(spec.shape, spec.dtype, key) for key, spec in specs.items()}
         functions[name] = tf.function(computed).get_concrete_function(**named)
@@ -176,9 +176,8 @@ class _Endpoints:
         self.model, self.vocabulary, self.config = model, vocabulary, model.config
         self.mem_len = model.config.mem_len if mem_len is None else mem_len
         self.cache_len = memory_length(model, mem_len)
-        backbone = model.backbone
-        layer_inputs = [backbone.get_layer("embedding_dropout").output, *(block.output for block in backbone.blocks[:-1])]
-        self._reader = keras.Model(backbone.input, (backbone.output[0], layer_inputs))
+        initial_cache(model, 1, self.cache_len, model.config.tgt_len)  # or an error
+        self._reader = keras.Model(model.backbone.input, (model.backbone.output[0], model.backbone.remembered))
         positions = initial_cache(model, 1, self.cache_len)["positions"]
         self.positions = tf.nest.map_structure(lambda value: tf.Variable(value, trainable=False), positions)  # projected once, not in each call
 
@@ -188,7 +187,7 @@ class _Endpoints:
         rows = {name: tf.TensorSpec((None,), dtype) for name, dtype in (
             ("max_new_tokens", tf.int32), ("temperature", tf.float32), ("top_k", tf.int32), ("top_p", tf.float32), ("seed", tf.int64))}
         tokens = {"token_ids": tf.TensorSpec((None, None), tf.int32), "length": tf.TensorSpec((None,), tf.int32)}
-        memory = {"memory": tf.TensorSpec((None, config.n_layer, None, config.d_model), tf.float32),
+        memory = {"memory": tf.TensorSpec((None, config.n_layer, None, config.memory_width), tf.float32),
                   "memory_length": tf.TensorSpec((None,), tf.int32)}
         cache = {f"cache_{name}": tf.TensorSpec((None, config.n_layer, ring.shape[1], self.cache_len, ring.shape[3]), tf.float32)
                  for name, ring in cached.items()}
@@ -207,18 +206,18 @@ class _Endpoints:
         last, with which the next call begins.
         """
         before = self._memory(memory, memory_length)
-        hidden, layer_inputs = self._reader((token_ids, before))
+        hidden, remembered = self._reader((token_ids, before))
         labels = tf.pad(token_ids[:, 1:], ((0, 0), (0, 1)))  # (B, T)
         log_probs = tf.pad(-self.model.head.nll(hidden, labels), ((0, 0), (1, 0)))[:, :-1]  # (B, T)
         counted = tf.range(tf.shape(token_ids)[1]) < length[:, None]
-        return {"log_probs": tf.where(counted, log_probs, 0.0), **_after(before, layer_inputs, length - 1)}
+        return {"log_probs": tf.where(counted, log_probs, 0.0), **_after(before, remembered, length - 1)}
 
     def next_token(self, token_ids, length, memory, memory_length):
         """The log-probabilities (B, V) of the token that follows each row; memory and memory_length after all its tokens."""
         before = self._memory(memory, memory_length)
-        hidden, layer_inputs = self._reader((token_ids, before))
+        hidden, remembered = self._reader((token_ids, before))
         last = tf.gather(hidden, length - 1, batch_dims=1)[:, None]  # (B, 1, D)
-        return {"log_probs": self.model.head.log_probs(last)[:, 0], **_after(before, layer_inputs, length)}
+        return {"log_probs": self.model.head.log_probs(last)[:, 0], **_after(before, remembered, length)}
 
     def generate(self, token_ids, length, max_new_tokens, temperature, top_k, top_p, seed, stop_token):
         """Up to max_new_tokens sampled tokens after each row, as `TransformerXLLM.generate` samples them.
@@ -280,6 +279,9 @@ class _Endpoints:
         """What `generate` samples after a text, as text (B,) of UTF-8; bytes that are none become U+FFFD. A text must hold a token."""
         token_ids, length = self._tokens(text)
         length = required(length, length > 0, "text must hold at least one token. Received: tokens", length)
+        if self.config.window:
+            length = required(length, length + settings["max_new_tokens"] <= self.config.window, "text and max_new_tokens must together be at "
+                              f"most {self.config.window} tokens. Received: tokens", length)
         sampled = self.generate(token_ids, length, stop_token=tf.fill(tf.shape(length), -1), **settings)
         text = self.vocabulary.tokenizer.detokenize(tf.RaggedTensor.from_tensor(sampled["token_ids"], sampled["length"]))
         return {"text": tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")}
@@ -332,10 +334,10 @@ def _newest(length, slots, after=0):
     return (ages > 0) & (ages <= length[:, None])
 
 
-def _after(memory, layer_inputs, counts):
-    """Returns the memory after the first counts (B,) tokens of a segment, of which every layer received layer_inputs."""
+def _after(memory, remembered, counts):
+    """Returns the memory after the first counts (B,) tokens of a segment, of which the layers have remembered."""
     mem_len = tf.shape(memory["hidden"])[2]
-    hidden = tf.concat([memory["hidden"], tf.stack(layer_inputs, axis=1)], axis=2)  # (B, L, M+T, D)
+    hidden = tf.concat([memory["hidden"], tf.stack(remembered, axis=1)], axis=2)  # (B, L, M+T, D)
     hidden = tf.gather(hidden, counts[:, None] + tf.range(mem_len), axis=2, batch_dims=1)  # (B, L, M, D)
     return {"memory": tf.cast(hidden, tf.float32), "memory_length": tf.minimum(memory["length"] + counts, mem_len)}
 

@@ -10,7 +10,7 @@ import numpy as np
 from absl import app, flags, logging
 
 from data_utils.vocabulary_base import utf8
-from txl_tf.config import TrainConfig
+from txl_tf.config import EVAL_TGT_LEN
 from txl_tf.faults import one_sentence, say
 from txl_tf.inference.evaluation import evaluation_model
 from txl_tf.inference.scoring import check_sizes, score
@@ -39,14 +39,14 @@ def main(argv):
         model, vocabulary = load_model_and_vocabulary(settings.model_dir)
         documents = [_document(name, text, vocabulary) for name, text in texts]
         model = evaluation_model(model, clamp_len=settings.clamp_len, same_length=settings.same_length)
-        mem_len = 4 * model.config.mem_len if settings.mem_len is None else settings.mem_len
-        scores = _scores(model, documents, mem_len, settings)
+        tgt_len, mem_len = model.config.evaluation_lengths(settings.tgt_len, settings.mem_len)
+        scores = _scores(model, documents, mem_len, tgt_len, settings)
     with one_sentence("txl_tf.score", OSError), contextlib.suppress(BrokenPipeError):  # the reader has had enough
         if settings.json:
             _print_json(documents, scores, vocabulary, settings.tokens)
         else:
             _print_table([document.name for document in documents], [_counts(*pair, vocabulary) for pair in zip(documents, scores)])
-            say(f"log prob and nll are in nats, with memory {mem_len} and segments of {settings.tgt_len}. The first token of "
+            say(f"log prob and nll are in nats, with memory {mem_len} and segments of {tgt_len}. The first token of "
                 f"{'the stream' if settings.stream else 'a document'} has no context, hence no score. Characters (bpc) and bytes are "
                 "those of the text itself, also where tokens lose some of it.")
 
@@ -82,12 +82,12 @@ def _document(name, text, vocabulary):
         raise ValueError(f"FILE must be a text in the symbols of the model's vocabulary ({error}). Received: FILE={name}") from error
 
 
-def _scores(model, documents, mem_len, settings):
+def _scores(model, documents, mem_len, tgt_len, settings):
     """Returns the scores of every document; in a stream only the first token of all has none."""
     ids = [document.ids for document in documents]
     if not settings.stream:
-        return score(model, ids, mem_len, settings.tgt_len, settings.batch_size)
-    scores, = score(model, [np.concatenate(ids)], mem_len, settings.tgt_len)
+        return score(model, ids, mem_len, tgt_len, settings.batch_size)
+    scores, = score(model, [np.concatenate(ids)], mem_len, tgt_len)
     return np.split(scores, np.maximum(np.cumsum([len(part) for part in ids[:-1]], dtype=int) - 1, 0))
 
 
@@ -149,8 +149,8 @@ if __name__ == "__main__":
     flags.DEFINE_bool("json", False, "print a JSON object a document, on a line each, instead of a table")
     flags.DEFINE_bool("tokens", False, "with --json: also every token and its log-probability, in text order")
     flags.DEFINE_integer("batch_size", 16, "documents that are read side by side")
-    flags.DEFINE_integer("tgt_len", TrainConfig.eval_tgt_len, "tokens of a segment")
-    flags.DEFINE_integer("mem_len", None, "slots of the memory; unset: 4 x the model's")
+    flags.DEFINE_integer("tgt_len", None, f"tokens of a segment; unset: {EVAL_TGT_LEN}, or the model's where it learned each distance by itself")
+    flags.DEFINE_integer("mem_len", None, "slots of the memory; unset: 4 x the model's, or as many as the model's")
     flags.DEFINE_integer("clamp_len", None, "largest distance with a position of its own; unset: the model's")
     flags.DEFINE_bool("same_length", None, "give every token mem_len + 1 keys; unset: the model's")
     app.run(main)

@@ -61,6 +61,7 @@ class Training:
         self._copy = None  # of the model, for evaluation with other settings
         if not train_config.do_train and not train_config.eval_ckpt_path:
             model_config = self.folder.trained_config(corpus.vocabulary)
+        self._eval_tgt_len, self._eval_mem_len = model_config.evaluation_lengths(train_config.eval_tgt_len, train_config.eval_mem_len)
         with self.strategy.scope():
             self._make_model(model_config)
         rows = corpus.rows("train") if train_config.do_train else self.strategy.num_replicas_in_sync * train_config.batch_chunk
@@ -156,7 +157,7 @@ class Training:
         with self.strategy.scope():
             model = self._evaluation_model()
             for split in config.evaluated_splits if splits is None else splits:
-                batches = replica_batches(self.strategy, functools.partial(self._host_batches, split, config.eval_tgt_len))
+                batches = replica_batches(self.strategy, functools.partial(self._host_batches, split, self._eval_tgt_len))
                 most = config.max_eval_batch if config.max_eval_batch > 0 else None
                 nll, tokens = evaluate(model, batches, self._eval_mem_len, most)
                 value, unit = in_unit(nll, self.corpus.vocabulary.kind)
@@ -174,7 +175,7 @@ class Training:
         config, model = self.train_config, self.model.config
         rows = {"train_batch_size": self.corpus.rows("train")} if self.train_config.do_train else {}  # else there may be no such split
         return computing(self.strategy, **rows, tgt_len=model.tgt_len, mem_len=model.mem_len,
-                         batch_chunk=config.batch_chunk, remat=config.remat, eval_tgt_len=config.eval_tgt_len,
+                         batch_chunk=config.batch_chunk, remat=config.remat, eval_tgt_len=self._eval_tgt_len,
                          eval_mem_len=self._eval_mem_len)
 
     def _make_model(self, model_config):
@@ -210,7 +211,7 @@ class Training:
             if self.corpus.rows(split) % devices:
                 raise ValueError(f"The rows of the {split} split must be a multiple of the devices; another --eval_batch_size or "
                                  f"--num_core_per_host makes them so. Received: {self.corpus.rows(split)} rows, {devices} devices")
-            self._check_segments(split, "eval_tgt_len", config.eval_tgt_len)
+            self._check_segments(split, "eval_tgt_len", self._eval_tgt_len)
         if config.do_train:
             self._check_segments("train", "tgt_len", tgt_len)
 
@@ -292,10 +293,6 @@ class Training:
     def _steps_an_epoch(self):
         return self.corpus.n_segments("train", self.model.config.tgt_len, self._drops_remainder)
 
-    @property
-    def _eval_mem_len(self):
-        length = self.train_config.eval_mem_len
-        return 4 * self.model.config.mem_len if length is None else length
 
     def _steps_to_next_stop(self):
         config, step = self.train_config, self.step
@@ -312,7 +309,7 @@ class Training:
 
     def _evaluation_settings(self):
         config, model = self.train_config, self.model.config
-        return {"tgt_len": config.eval_tgt_len, "mem_len": self._eval_mem_len, "max_eval_batch": config.max_eval_batch,
+        return {"tgt_len": self._eval_tgt_len, "mem_len": self._eval_mem_len, "max_eval_batch": config.max_eval_batch,
                 "clamp_len": model.clamp_len if config.eval_clamp_len is None else config.eval_clamp_len,
                 "same_length": model.same_length if config.eval_same_length is None else config.eval_same_length}
 
@@ -372,7 +369,7 @@ class Training:
     def _say_sample(self):
         if isinstance(self.strategy, tf.distribute.TPUStrategy) or "valid" not in self.corpus.splits:
             return
-        token_ids, _ = next(iter(self.corpus.dataset("valid", self.train_config.eval_tgt_len)))
+        token_ids, _ = next(iter(self.corpus.dataset("valid", self._eval_tgt_len)))
         context = token_ids.numpy()[0]
         ids = generate(self._evaluation_model(), context, SAMPLE_TOKENS, seed=self.train_config.seed, mem_len=self._eval_mem_len or None)
         decode = self.corpus.vocabulary.decode

@@ -7,7 +7,7 @@ from absl import app, flags, logging
 
 from data_utils.atomic_files import write_json
 from data_utils.opening import open_corpus
-from txl_tf.config import SPLITS, TrainConfig
+from txl_tf.config import EVAL_TGT_LEN, SPLITS
 from txl_tf.flags import check_folder_of, check_no_arguments, integers
 from txl_tf.inference.evaluation import evaluate, evaluation_model
 from txl_tf.inference.scoring import check_sizes
@@ -111,7 +111,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("dataset", None, "name of the dataset; unset: what the folder was prepared for")
     flags.DEFINE_enum("split", "valid", SPLITS, "the split to score")
     flags.DEFINE_list("mem_len", None, "slots of the memory, several numbers separated by commas", required=True)
-    flags.DEFINE_integer("tgt_len", TrainConfig.eval_tgt_len, "tokens of a segment")
+    flags.DEFINE_integer("tgt_len", EVAL_TGT_LEN, "tokens of a segment")
     flags.DEFINE_integer("clamp_len", None, "largest distance with a position of its own; unset: the model's")
     flags.DEFINE_bool("same_length", None, "give every token mem_len + 1 keys; unset: the model's")
     flags.DEFINE_string("json_file", None, "file to write the scores to as JSON")

@@ -76,10 +76,10 @@ def evaluation_program(model_config, train_config, batch_size):
 
 def evaluation_config(model_config, train_config):
     """Returns a ModelConfig whose tgt_len, mem_len, clamp_len and same_length are those of evaluation."""
-    given = {"mem_len": train_config.eval_mem_len, "clamp_len": train_config.eval_clamp_len,
-             "same_length": train_config.eval_same_length}
-    settings = {"mem_len": 4 * model_config.mem_len, **{name: value for name, value in given.items() if value is not None}}
-    return dataclasses.replace(model_config, tgt_len=train_config.eval_tgt_len, **settings)
+    given = {"clamp_len": train_config.eval_clamp_len, "same_length": train_config.eval_same_length}
+    tgt_len, mem_len = model_config.evaluation_lengths(train_config.eval_tgt_len, train_config.eval_mem_len)
+    settings = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(model_config, tgt_len=tgt_len, mem_len=mem_len, **settings)
 
 
 def _program(step, tokens_shape, state, *constants):

@@ -62,7 +62,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
             raise ValueError(f"memory must be as wide as inputs, {inputs.shape[-1]}. Received: memory.shape={memory.shape}")
 
     def check_keys(self, key_len):
-        """Raises ValueError if no query can look back over so many keys; None stands for a number that is not known yet."""
+        """Raises an error if no query can look back over so many keys, an integer or a tensor that has no value yet."""
 
     def add_kernel(self, name, *shape):
         """Returns a new weight of the layer with the layer's initializer."""
@@ -98,8 +98,9 @@ class MultiHeadAttentionBase(keras.layers.Layer):
     def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, position_embedding=None):
         parts = [self.project(part) for part in self._parts(memory, inputs)]
         context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
-        self.check_keys(context["value"].shape[2])
-        positions = self.project_positions(tf.shape(context["value"])[2], position_embedding)
+        key_len = context["value"].shape[2] or tf.shape(context["value"])[2]
+        self.check_keys(key_len)
+        positions = self.project_positions(key_len, position_embedding)
         scores = self.scores(self.project_query(inputs, context, attention_mask), context, positions)
         weights = masked_softmax(_of_all_rows(scores, inputs), attention_mask)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)

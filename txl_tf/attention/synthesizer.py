@@ -45,9 +45,11 @@ class SynthesizerBase(MultiHeadAttentionBase):
         return self.key_index == "distance"
 
     def check_keys(self, key_len):
-        if key_len is not None and key_len > self.max_length:
-            raise ValueError(f"max_length must be at least the number of tokens of memory and segment, {key_len}. Received: "
-                             f"max_length={self.max_length}")
+        expected = "max_length must be at least the number of tokens of memory and segment"
+        if tf.is_tensor(key_len):
+            tf.debugging.assert_less_equal(key_len, self.max_length, f"{expected}. Received: max_length={self.max_length}")
+        elif key_len > self.max_length:
+            raise ValueError(f"{expected}, {key_len}. Received: max_length={self.max_length}")
 
     def check_memory(self, memory, inputs):
         super().check_memory(memory, inputs)

@@ -40,6 +40,10 @@ def beam_search(model, prompt_ids, max_new_tokens, num_beams=4, length_penalty=1
         check_length(name, value, least)
     if not isinstance(length_penalty, numbers.Real) or not abs(length_penalty) <= 20:
         raise ValueError(f"length_penalty must be a number from -20 to 20. Received: length_penalty={length_penalty}")
+    longest = max(map(len, rows)) + max_new_tokens
+    if model.config.window and longest > model.config.window:
+        raise ValueError(f"A prompt and max_new_tokens must together be at most {model.config.window} tokens, whose places the model knows. "
+                         f"Received: {longest}")
     searches = [_Search(row, max_new_tokens, num_beams, length_penalty, frozenset(stop_tokens)) for row in rows]
     _run(model, rows, searches, num_beams, min(num_beams + len(searches[0].stop_tokens), model.config.n_token),
          memory_length(model, mem_len))

@@ -41,12 +41,13 @@ def evaluate(model, segments, mem_len=None, max_segments=None):
         max_segments: how many segments are scored at most; None: all.
 
     Raises:
-        ValueError: if there is no segment.
+        ValueError: if there is no segment, or the model has not learned so many places or distances.
     """
     strategy = tf.distribute.get_strategy()
     mem_len = model.config.mem_len if mem_len is None else mem_len
     cache, total, count, length = None, 0.0, 0, None
     for (rows, new_length), pairs in _calls(strategy, itertools.islice(segments, max_segments)):
+        model.config.evaluation_lengths(new_length, mem_len)  # or an error
         if cache is None:
             cache = _initial_cache(model, strategy, rows, mem_len, new_length)
         elif new_length != length:

@@ -42,7 +42,8 @@ def sample_tokens(model, prompt_ids, max_new_tokens, top_k=40, temperature=1.0, 
         top_k: draw among the k likeliest tokens, renormalised; 0: among all; 1: take the likeliest.
         temperature: divides the log-probabilities before drawing; 0: take the likeliest.
         seed: integer, row i is drawn with seed + i; the same seed gives the same tokens. None: another at each call.
-        mem_len: slots of the memory; None: the model's, or its segment's length where it was trained without memory.
+        mem_len: slots of the memory; None: the model's, or its segment's length where it was trained without memory. A model that
+            knows places (config.window) takes none; where a text grows beyond them, it goes on with its last half read anew.
         top_p: of the k, draw among the likeliest whose probabilities reach this sum (Holtzman et al. 2019, arXiv 1904.09751).
         repetition_penalty: multiplies the log-probabilities of tokens that the row holds already (after Keskar et al. 2019,
             arXiv 1909.05858); 1: none.
@@ -79,8 +80,17 @@ def is_one_prompt(prompt_ids):
 
 
 def memory_length(model, mem_len):
-    """Returns the slots of the memory: mem_len, else the model's, else its segment's length where it was trained without memory."""
-    return (model.config.mem_len or model.config.tgt_len) if mem_len is None else mem_len
+    """Returns the slots of the memory: mem_len, else the model's, else its segment's length where it was trained without memory.
+
+    A model that knows places has a slot for each. Raises ValueError if it is to have another number.
+    """
+    config = model.config
+    if config.window and mem_len not in (None, config.window):
+        raise ValueError(f"mem_len must be unset for a model that knows the places of texts of {config.window} tokens. Received: "
+                         f"mem_len={mem_len}")
+    if config.window == 1:
+        raise ValueError(f"max_length or tgt_len must be at least 2 for a model that goes on with texts. Received: {config.window}")
+    return (config.window or config.mem_len or config.tgt_len) if mem_len is None else mem_len
 
 
 def read_prompts(model, rows, mem_len):
@@ -103,18 +113,56 @@ _read = per_model(read, reduce_retracing=True)
 
 
 def _sampled(model, rows, max_new_tokens, size, settings, mem_len):
-    hidden, cache = read_prompts(model, rows, mem_len)
+    texts = _Texts(model, rows, mem_len)
+    hidden, cache = texts.read_anew()
     state = {"ended": tf.zeros((len(rows),), tf.bool), "index": tf.constant(0)}
     if "repetition_penalty" in settings:
         state["seen"] = tf.constant(np.stack([np.isin(np.arange(model.config.n_token), row) for row in rows]))  # (B, V)
     token, state = _first(model, hidden, state, settings, size)
+    texts.grow(token.numpy()[None])
     yield token.numpy()
     done, at_once = 1, 1
     while done < max_new_tokens and not tf.reduce_all(state["ended"]):
-        at_once = min(2 * at_once, _MOST_AT_ONCE, max_new_tokens - done)
+        if not texts.room():
+            texts.shorten()
+            _, cache = texts.read_anew()
+        at_once = min(2 * at_once, _MOST_AT_ONCE, max_new_tokens - done, texts.room())
         tokens, token, cache, state = _more(model, token, cache, state, settings, size, tf.constant(at_once))
+        texts.grow(tokens.numpy())
         done += at_once
         yield from tokens.numpy()
+
+
+class _Texts:
+    """What a model has read of each row, whose last token it has sampled, but not read.
+
+    A model that knows places has read at most as many tokens; where a text grows beyond, its last half is read anew.
+    """
+
+    def __init__(self, model, rows, mem_len):
+        self.model, self.mem_len, self.window = model, mem_len, model.config.window
+        self.read = [list(row[-self.window:] if self.window else row) for row in rows]
+        self.last = None
+
+    def read_anew(self):
+        """Returns (hidden states (B, 1, D) of the last tokens, cache for single tokens)."""
+        return read_prompts(self.model, [np.array(tokens, np.int32) for tokens in self.read], self.mem_len)
+
+    def grow(self, tokens):
+        """Takes sampled tokens (X, B), of which all but the last are read."""
+        tokens = np.maximum(tokens, 0)
+        if self.window and self.last is not None:
+            for row, more in zip(self.read, np.concatenate([self.last, tokens[:-1]]).T):
+                row.extend(more.tolist())
+        self.last = tokens[-1:]
+
+    def room(self):
+        """Returns how many tokens can be read before a text must be shortened."""
+        return self.window - max(map(len, self.read)) if self.window else _MOST_AT_ONCE
+
+    def shorten(self):
+        """Keeps the last half of every text that is as long as can be."""
+        self.read = [row[-(self.window // 2):] if len(row) == self.window else row for row in self.read]
 
 
 @per_model(reduce_retracing=True)

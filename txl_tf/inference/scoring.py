@@ -29,12 +29,14 @@ def score(model, documents, mem_len=None, tgt_len=None, batch_size=16):
         A list with a float32 array for each document: (max(n-1, 0),) in nats and text order.
 
     Raises:
-        ValueError: if a document holds other than integers from 0 to V-1, or a size can't be used.
+        ValueError: if a document holds other than integers from 0 to V-1, a size can't be used, or the model has not learned so many
+            places or distances.
     """
     documents = [np.asarray(document if len(document) else np.zeros(0, np.int32)) for document in documents]
     mem_len = model.config.mem_len if mem_len is None else mem_len
     tgt_len = model.config.tgt_len if tgt_len is None else tgt_len
     check_sizes(mem_len=mem_len, tgt_len=tgt_len, batch_size=batch_size)
+    model.config.evaluation_lengths(tgt_len, mem_len)  # or an error
     for index, document in enumerate(documents):
         _check_document(document, index, model.config.n_token)
     longest_first = sorted(range(len(documents)), key=lambda index: -len(documents[index]))
