@@ -135,8 +135,8 @@ class ModelConfig:
         if self.key_limit and mem_len + tgt_len > self.key_limit:
             raise ValueError(f"mem_len + tgt_len of evaluation must be at most max_length={self.key_limit}. {received}")
         if self.window and (mem_len or tgt_len > self.window):
-            raise ValueError(f"mem_len of evaluation must be 0 and tgt_len at most {self.window}, for the model knows the places of such "
-                             f"texts. {received}")
+            raise ValueError(f"mem_len and tgt_len of evaluation must be 0 and at most {self.window}, for the model knows the places of "
+                             f"such texts. {received}")
         return tgt_len, mem_len
 
 
@@ -274,41 +274,50 @@ class DataConfig:
 
 def _check_attention(config):
     """Fills what attention leaves unset, or raises ValueError."""
-    one_of(config, ATTENTIONS, "attention")
-    one_of(config, MIXTURE_WEIGHTINGS, "mixture_weighting")
-    one_of(config, DENSE_FORMS, "dense_form")
-    one_of(config, FEED_FORWARDS, "feed_forward")
+    for name, values in (("attention", ATTENTIONS), ("mixture_weighting", MIXTURE_WEIGHTINGS), ("dense_form", DENSE_FORMS),
+                         ("feed_forward", FEED_FORWARDS)):
+        one_of(config, values, name)
     at_least(config, 1, "factor_rank")
     _check_mixture(config)
-    if set(SYNTHESIZERS) & set(config.attentions):
-        fill(config, key_index="distance" if config.mem_len else "position")
+    _fill_for(config, SYNTHESIZERS, key_index="distance" if config.mem_len else "position")
+    _fill_for(config, (*SYNTHESIZERS, "shaw"), max_length=config.tgt_len + config.mem_len)
+    if config.key_index is not None:
         one_of(config, KEY_INDICES, "key_index")
-    if {*SYNTHESIZERS, "shaw"} & set(config.attentions):
-        fill(config, max_length=config.tgt_len + config.mem_len)
-        at_least(config, 1, "max_length")
+    at_least(config, 1, *those_set(config, "max_length"))
     fill(config, absolute_positions="absolute" in config.attentions)
-    refuse_if(config, "absolute" in config.attentions and not config.absolute_positions,
-               "absolute_positions must be true with attention=absolute", "absolute_positions")
-    for name in ("absolute_positions", "key_index"):
-        refuse_if(config, config.mem_len and getattr(config, name) in (True, "position"),
-                   f"{name}={getattr(config, name)} must come with mem_len=0, for a memory moves and places stay", "mem_len")
-    refuse_if(config, config.key_limit and config.key_limit < config.tgt_len + config.mem_len,
-               "max_length must be at least tgt_len + mem_len", "max_length", "tgt_len", "mem_len")
-    per_share = {"dense", "factorized_dense"} & set(config.attentions) and config.dense_form != "query"
-    refuse_if(config, per_share and config.d_model % config.n_head, "n_head must divide d_model with attention=dense and factorized_dense",
-               "n_head", "d_model")
+    _check_lengths(config)
+    shared = {"factorized_dense", *(["dense"] if config.dense_form != "query" else [])} & set(config.attentions)
+    refuse_if(config, shared and config.d_model % config.n_head, f"n_head must divide d_model with {' and '.join(shared)}, whose heads share a token",
+              "n_head", "d_model")
 
 
 def _check_mixture(config):
-    refuse_if(config, config.mixture_of and config.attention != "mixture", "mixture_of must come with attention=mixture",
-               "mixture_of", "attention")
-    if config.attention != "mixture":
-        return
+    mixes = config.attention == "mixture"
+    refuse_if(config, config.mixture_of and not mixes, "mixture_of must come with attention=mixture", "mixture_of", "attention")
     parts = tuple(name for name in ATTENTIONS if name != "mixture")
-    few = len(config.mixture_of) < 2 or not set(config.mixture_of) <= set(parts)
-    refuse_if(config, few, f"mixture_of must be at least two of {', '.join(parts)} with attention=mixture", "mixture_of")
-    refuse_if(config, config.mixture_weighting == "sigmoid" and len(config.mixture_of) != 2,
-               "mixture_of must be two with mixture_weighting=sigmoid", "mixture_of")
+    refuse_if(config, mixes and (len(config.mixture_of) < 2 or not set(config.mixture_of) <= set(parts)),
+              f"mixture_of must be at least two of {', '.join(parts)} with attention=mixture", "mixture_of")
+    refuse_if(config, mixes and config.mixture_weighting == "sigmoid" and len(config.mixture_of) != 2,
+              "mixture_of must be two with mixture_weighting=sigmoid", "mixture_of")
+
+
+def _fill_for(config, attentions, **default):
+    """Fills a setting that only some ways of attention take, or raises ValueError where it is set and none of them is used."""
+    (name, _), = default.items()
+    if set(attentions) & set(config.attentions):
+        fill(config, **default)
+    refuse_if(config, not set(attentions) & set(config.attentions) and getattr(config, name) is not None,
+              f"{name} must come with attention one of {', '.join(attentions)}", name, "attention")
+
+
+def _check_lengths(config):
+    refuse_if(config, "absolute" in config.attentions and not config.absolute_positions,
+              "absolute_positions must be True with attention=absolute", "absolute_positions")
+    for name in ("absolute_positions", "key_index"):
+        refuse_if(config, config.mem_len and getattr(config, name) in (True, "position"),
+                  f"{name} must come with mem_len=0 where it goes by places, for a memory moves on", name, "mem_len")
+    refuse_if(config, config.key_index and config.max_length < config.tgt_len + config.mem_len,
+              "max_length must be at least tgt_len + mem_len", "max_length", "tgt_len", "mem_len")
 
 
 def check_together(train_config, data_config):

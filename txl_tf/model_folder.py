@@ -19,7 +19,8 @@ CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
 VOCABULARY = "vocabulary.json"
 SHAPE = ("n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "untie_r", "cutoffs", "div_val", "tie_weight",
-         "proj_share_all_but_first", "proj_same_dim", "attention")  # the settings that decide which weights there are
+         "proj_share_all_but_first", "proj_same_dim", "attention", "mixture_of", "mixture_weighting", "max_length", "key_index", "dense_form",
+         "factor_rank", "feed_forward")  # the settings that decide which weights there are
 
 _HEADER = 2 ** 14  # bytes, more than HDF5 adds to a weight
 

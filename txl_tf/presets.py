@@ -5,7 +5,7 @@ import logging
 
 from txl_tf.config import ModelConfig
 
-VOCABULARIES = {"enwik8": 204, "text8": 27, "wt103": 267_735, "lm1b": 793_470, "ptb": 10_000}  # sizes of the paper's
+VOCABULARIES = {"enwik8": 204, "text8": 27, "wt103": 267_735, "lm1b": 793_470, "ptb": 10_000}  # sizes of the paper's; lm1b in words
 UNKNOWN_VOCABULARY = 2 ** 31  # stands for the size of a vocabulary that is not made yet
 
 _ON_GPUS = dict(min_lr_ratio=0.004, iterations=200, save_steps=4_000, eval_steps=4_000, eval_same_length=True)
@@ -69,6 +69,22 @@ _PTB = {
                   **{**_ON_GPUS, "min_lr_ratio": 1 / 3}),
     "data": dict(dataset="ptb", train_batch_size=10, eval_batch_size=10),
 }
+# Tay et al. 2020 trained these on 16 TPU cores with 4,096 tokens each, in the settings of Tensor2Tensor's lmx_base. Learning rate,
+# warm-up and dropout are near that toolkit's, a choice; its schedule went down with the root of the step, here it is a cosine.
+_SYNTHESIZER_LM = {
+    "model": dict(n_layer=6, d_model=512, d_embed=512, n_head=8, d_head=64, d_inner=2048, dropout=0.1, dropatt=0.1, tgt_len=256, mem_len=0,
+                  tie_weight=False, feed_forward="conv_relu", absolute_positions=True),
+    "train": dict(learning_rate=1e-3, warmup_steps=10_000, train_steps=300_000, min_lr_ratio=0.01, iterations=1_000, save_steps=10_000,
+                  eval_steps=10_000, eval_tgt_len=256, eval_mem_len=0),
+    "data": dict(dataset="lm1b", vocabulary="subword", vocab_size=32_768, train_batch_size=256, eval_batch_size=16),
+}
+
+
+def _synthesizer(*attentions):
+    """Returns the settings of a language model of Tay et al. 2020 with one way of attention, or a mixture of several."""
+    chosen = dict(attention=attentions[0]) if len(attentions) == 1 else dict(attention="mixture", mixture_of=attentions)
+    return {**_SYNTHESIZER_LM, "model": {**_SYNTHESIZER_LM["model"], **chosen}}
+
 
 PRESETS = {
     "enwik8_base": _ENWIK8_BASE,
@@ -81,6 +97,15 @@ PRESETS = {
     "lm1b_base": _LM1B_BASE,
     "lm1b_large": _LM1B_LARGE,
     "ptb": _PTB,
+    "lm1b_vanilla": _synthesizer("absolute"),
+    "lm1b_dense": _synthesizer("dense"),
+    "lm1b_random": _synthesizer("random"),
+    "lm1b_random_fixed": _synthesizer("random_fixed"),
+    "lm1b_factorized_dense": _synthesizer("factorized_dense"),
+    "lm1b_factorized_random": _synthesizer("factorized_random"),
+    "lm1b_random_dense": _synthesizer("random", "dense"),
+    "lm1b_random_vanilla": _synthesizer("random", "dot_product"),
+    "lm1b_dense_vanilla": _synthesizer("dense", "dot_product"),
 }
 
 

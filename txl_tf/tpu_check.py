@@ -16,7 +16,7 @@ from txl_tf.analysis.flops import cached_flops, training_flops
 from txl_tf.analysis.tpu_compiler import compile_program
 from txl_tf.analysis.tpu_program import evaluation_config, evaluation_program, train_program
 from txl_tf.flags import check_no_arguments, define_flags, read_configs
-from txl_tf.presets import VOCABULARIES, fit_to_vocabulary
+from txl_tf.presets import PRESETS, VOCABULARIES, fit_to_vocabulary
 
 GIB = 2 ** 30
 
@@ -32,7 +32,8 @@ class _Chip(NamedTuple):
 # A chip of v2 or v3 is two cores, so that its figures are halved. For v5e and v6e the pages said 800 and 1600 GB/s at other times.
 CHIPS = {"v2": _Chip(23, 358), "v3": _Chip(61.5, 450), "v4": _Chip(275, 1200), "v5e": _Chip(197, 819), "v5p": _Chip(459, 2765),
          "v6e": _Chip(918, 1640)}
-TRAINED_ON = {"enwik8_large": 32, "text8_large": 32, "wt103_large": 64, "lm1b_large": 512}  # cores, in the paper
+TRAINED_ON = {"enwik8_large": 32, "text8_large": 32, "wt103_large": 64, "lm1b_large": 512,  # cores, in the paper
+              **{name: 16 for name, settings in PRESETS.items() if settings["model"].get("absolute_positions")}}  # in the Synthesizer's
 EVALUATED_ON = 8  # cores, in the original's scripts for TPUs
 
 
@@ -55,7 +56,7 @@ def check():
     model_config, train_config, data_config = read_configs()
     if not settings["precision"].present:
         train_config = dataclasses.replace(train_config, precision="mixed_bfloat16")
-    model_config = fit_to_vocabulary(model_config, _vocabulary_size(settings.n_token, data_config.dataset))
+    model_config = fit_to_vocabulary(model_config, _vocabulary_size(settings.n_token, data_config))
     rows = _rows_per_core(settings.batch_per_core, settings.preset, train_config, data_config)
     steps = [_Step("training", model_config, train_config, rows)] if train_config.do_train else []
     if train_config.evaluated_splits:
@@ -88,22 +89,17 @@ class _Step:
     def flops(self):
         """Returns the operations of the step; None where they can't be counted."""
         sizes = self.config, self.rows, self.config.tgt_len, self.config.mem_len
-        try:
-            return training_flops(*sizes, self.remat) if self.name == "training" else cached_flops(*sizes)
-        except ValueError:
-            return None
+        return training_flops(*sizes, self.remat) if self.name == "training" else cached_flops(*sizes)
 
     def report(self, answer, chip):
         """Returns what is printed of a step that was compiled for self.rows."""
         program, flops, tokens = self.program(self.rows), self.flops(), self.rows * self.config.tgt_len
-        arithmetic, traffic = (flops or 0) / chip.teraflops / 1e12, program.moved_bytes / chip.bandwidth / 1e9
+        arithmetic, traffic = flops / chip.teraflops / 1e12, program.moved_bytes / chip.bandwidth / 1e9
         seconds, limit = max((arithmetic, "peak arithmetic"), (traffic, "HBM bandwidth"))
         code = "" if answer["code"] is None else f", besides {answer['code'] / 2 ** 20:,.0f} MiB of machine code"
-        counted = f"{flops / 1e9:,.1f} GFLOP, counted from the configuration" if flops else \
-            f"GFLOP: not counted for attention={self.config.attention}"
         return (f"{self.name} step, {self.rows} x {self.config.tgt_len} tokens, memory {self.config.mem_len}\n"
                 f"  {fit(answer)}; weights, optimizer and memory are {program.state_bytes / GIB:.2f} GiB of it{code}\n"
-                f"  {counted}\n"
+                f"  {flops / 1e9:,.1f} GFLOP, counted from the configuration\n"
                 f"  bound: at least {seconds * 1e3:,.2f} ms, at most {tokens / seconds:,.0f} tokens/s by {limit}; no estimate, a "
                 "limit of one core's program without collectives")
 
@@ -170,8 +166,8 @@ def _chip(topology):
     return CHIPS[generation]
 
 
-def _vocabulary_size(given, dataset):
-    size = VOCABULARIES.get(dataset, 256) if given is None else given
+def _vocabulary_size(given, data_config):
+    size = (data_config.vocab_size or VOCABULARIES.get(data_config.dataset, 256)) if given is None else given
     if size < 1:
         raise ValueError(f"n_token must be at least 1. Received: n_token={size}")
     return size

@@ -27,6 +27,9 @@ REFUSED = {
         "proj_share_all_but_first": [1], "proj_same_dim": [1], "init": ["Normal", "", None, 1],
         "init_std": [-0.1, NAN, INF, "0.02"], "proj_init_std": [-0.1, NAN, INF], "init_range": [-0.1, NAN, INF],
         "layer_norm_epsilon": [-1e-12, NAN, INF], "memory_start": ["full", "", None],
+        "attention": ["sideways", "", None], "mixture_of": [("dense", "random"), (3,), "dense"], "mixture_weighting": ["mean", None],
+        "max_length": [8, 0, 2.5], "key_index": ["distance", 3], "dense_form": ["cubic", "", None], "factor_rank": [0, 2.5, None],
+        "absolute_positions": [True, 1], "feed_forward": ["sparse", None],
         "cutoffs": [(0,), (-1,), (20, 10), (10, 10), (256,), (10, 300), (10.5,), ("10",), (True,), (None,)],
     },
     "train": {
@@ -70,8 +73,66 @@ def test_a_bad_value_is_refused_in_one_sentence(section, name, value):
 
 def test_every_field_is_in_the_list_of_refusals():
     for section, config_class in CONFIGS.items():
-        names = {field.name for field in dataclasses.fields(config_class)} - {"attention"}  # attention/ knows its own table
+        names = {field.name for field in dataclasses.fields(config_class)}
         assert names == REFUSED[section].keys()
+
+
+ATTENTION_CONTRADICTIONS = [  # (settings of ModelConfig, what is received)
+    ({"attention": "mixture"}, "mixture_of=()"), ({"attention": "mixture", "mixture_of": ("dense",)}, "mixture_of=('dense',)"),
+    ({"attention": "mixture", "mixture_of": ("dense", "mixture")}, "mixture_of=('dense', 'mixture')"),
+    ({"attention": "mixture", "mixture_of": ("dense", "random", "shaw"), "mixture_weighting": "sigmoid"},
+     "mixture_of=('dense', 'random', 'shaw')"),
+    ({"mixture_of": ("dense", "random")}, "mixture_of=('dense', 'random'), attention=relative"),
+    ({"attention": "shaw", "key_index": "distance"}, "key_index=distance, attention=shaw"),
+    ({"max_length": 200}, "max_length=200, attention=relative"),
+    ({"attention": "dense", "max_length": 127}, "max_length=127, tgt_len=64, mem_len=64"),
+    ({"attention": "random", "key_index": "position"}, "key_index=position, mem_len=64"),
+    ({"attention": "absolute"}, "absolute_positions=True, mem_len=64"),
+    ({"attention": "absolute", "absolute_positions": False}, "absolute_positions=False"),
+    ({"absolute_positions": True}, "absolute_positions=True, mem_len=64"),
+    ({"attention": "dense", "n_head": 5}, "n_head=5, d_model=192"), ({"attention": "factorized_dense", "n_head": 5}, "n_head=5, d_model=192"),
+]
+
+
+@pytest.mark.parametrize("settings, received", ATTENTION_CONTRADICTIONS, ids=lambda value: value if isinstance(value, str) else "")
+def test_attentions_that_cannot_be_are_named(settings, received):
+    with pytest.raises(ValueError) as refusal:
+        ModelConfig(n_token=256, **settings)
+    sentence, _, shown = str(refusal.value).partition(". Received: ")
+    assert shown == received and " must " in sentence and sentence.startswith(received.split("=")[0])
+
+
+@pytest.mark.parametrize("settings, expected", [  # key_index, max_length, window, key_limit
+    ({}, (None, None, None, None)), ({"attention": "shaw"}, (None, 128, None, None)),
+    ({"attention": "dense"}, ("distance", 128, None, 128)), ({"attention": "dense", "mem_len": 0}, ("position", 64, 64, None)),
+    ({"attention": "random", "mem_len": 0, "key_index": "distance", "max_length": 70}, ("distance", 70, None, 70)),
+    ({"attention": "absolute", "mem_len": 0}, (None, None, 64, None)),
+    ({"attention": "mixture", "mixture_of": ("dense", "relative")}, ("distance", 128, None, 128)),
+    ({"attention": "dense", "n_head": 5, "dense_form": "query"}, ("distance", 128, None, 128)),
+])
+def test_what_attention_leaves_unset_is_filled(settings, expected):
+    config = ModelConfig(n_token=256, **settings)
+    assert (config.key_index, config.max_length, config.window, config.key_limit) == expected
+    assert ModelConfig(**json.loads(json.dumps(dataclasses.asdict(config)))) == config
+
+
+@pytest.mark.parametrize("settings, given, lengths", [
+    ({}, (), (128, 256)), ({}, (5, 7), (5, 7)), ({"attention": "random"}, (), (64, 64)), ({"attention": "random"}, (1, None), (1, 64)),
+    ({"attention": "random"}, (28, 100), (28, 100)), ({"attention": "absolute", "mem_len": 0}, (), (64, 0)),
+    ({"attention": "dense", "mem_len": 0}, (10, 0), (10, 0)),
+])
+def test_lengths_of_the_evaluation(settings, given, lengths):
+    assert ModelConfig(n_token=256, **settings).evaluation_lengths(*given) == lengths
+
+
+@pytest.mark.parametrize("settings, given, received", [
+    ({"attention": "random"}, (64, 65), "mem_len=65, tgt_len=64"), ({"attention": "random"}, (65, None), "mem_len=64, tgt_len=65"),
+    ({"attention": "absolute", "mem_len": 0}, (65, None), "mem_len=0, tgt_len=65"),
+    ({"attention": "dense", "mem_len": 0}, (10, 1), "mem_len=1, tgt_len=10"),
+])
+def test_longer_evaluations_than_were_learned_are_refused(settings, given, received):
+    with pytest.raises(ValueError, match=f"^mem_len .* of evaluation must be .* Received: {received}$"):
+        ModelConfig(n_token=256, **settings).evaluation_lengths(*given)
 
 
 def test_a_warm_up_longer_than_the_training_names_both():

@@ -7,12 +7,15 @@ import pytest
 from absl import flags
 
 import txl_tf.flags
-from txl_tf.config import CLIP_SCOPES, INITS, MEMORY_STARTS, PRECISIONS, SPLITS, DataConfig, ModelConfig, TrainConfig
+from txl_tf.config import (ATTENTIONS, CLIP_SCOPES, DENSE_FORMS, FEED_FORWARDS, INITS, KEY_INDICES, MEMORY_STARTS, MIXTURE_WEIGHTINGS,
+                           PRECISIONS, SPLITS, DataConfig, ModelConfig, TrainConfig)
 from txl_tf.presets import PRESETS, UNKNOWN_VOCABULARY
 
 FIELDS = {field.name: (section, field) for section, config_class in txl_tf.flags.SECTIONS.items()
           for field in dataclasses.fields(config_class) if field.name != "n_token"}
-CHOICES = {"init": INITS, "memory_start": MEMORY_STARTS, "precision": PRECISIONS, "clip_scope": CLIP_SCOPES, "eval_split": SPLITS}
+CHOICES = {"init": INITS, "memory_start": MEMORY_STARTS, "precision": PRECISIONS, "clip_scope": CLIP_SCOPES, "eval_split": SPLITS,
+           "attention": ATTENTIONS, "key_index": KEY_INDICES, "mixture_weighting": MIXTURE_WEIGHTINGS, "dense_form": DENSE_FORMS,
+           "feed_forward": FEED_FORWARDS}
 KINDS = {name: next(kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None))
          for config_class in txl_tf.flags.SECTIONS.values() for name, hint in typing.get_type_hints(config_class).items() if name in FIELDS}
 ORIGINAL = """data_dir record_info_dir corpus_info_path model_dir do_train do_eval eval_ckpt_path warm_start_path learning_rate clip
@@ -20,7 +23,9 @@ ORIGINAL = """data_dir record_info_dir corpus_info_path model_dir do_train do_ev
     start_eval_steps eval_split tgt_len mem_len same_length clamp_len n_layer d_model d_embed n_head d_head d_inner dropout dropatt
     untie_r tie_weight div_val proj_share_all_but_first proj_same_dim init init_std proj_init_std init_range num_hosts
     num_core_per_host use_tpu tpu tpu_zone gcp_project master track_mean""".split()
-COMPANY = {"start_eval_steps": ["--do_eval_only"], "eval_ckpt_path": ["--do_train=False"]}  # what a flag must come with
+COMPANY = {"start_eval_steps": ["--do_eval_only"], "eval_ckpt_path": ["--do_train=False"],  # what a flag must come with
+           "max_length": ["--attention=dense", "--tgt_len=5", "--mem_len=4"], "key_index": ["--attention=dense", "--mem_len=0"],
+           "absolute_positions": ["--mem_len=0"], "attention": ["--mem_len=0", "--mixture_of="]}
 
 
 def found(configs):
@@ -54,25 +59,26 @@ def test_every_flag_of_the_original_is_there(parse):
     assert parse.names >= set(ORIGINAL)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind in (int, float, str) and name not in {*CHOICES, "cutoffs"}])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind in (int, float, str) and name not in {*CHOICES, "cutoffs", "mixture_of"}])
 def test_every_flag_of_a_number_or_text_sets_its_setting(parse, name):
     kind = KINDS[name]
-    text = {int: "9", float: "0.5", str: "relative" if name == "attention" else "text"}[kind]
+    text = {int: "9", float: "0.5", str: "text"}[kind]
     extra = ["--train_steps=9", "--warmup_steps=9"] if name in ("train_steps", "warmup_steps") else COMPANY.get(name, [])
     assert found(parse(*extra, f"--{name}={text}"))[name] == kind(text)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind is bool])
 def test_every_switch_goes_both_ways(parse, name):
-    assert found(parse(f"--{name}"))[name] is True
-    extra = ["--do_test"] if name == "do_eval" else []
+    extra = ["--do_test"] if name == "do_eval" else COMPANY.get(name, [])
+    assert found(parse(f"--{name}", *extra))[name] is True
     assert found(parse(f"--no{name}", *extra))[name] is False
     assert found(parse(f"--{name}=False", *extra))[name] is False
 
 
 @pytest.mark.parametrize("name, choice", [(name, choice) for name, choices in CHOICES.items() for choice in choices])
 def test_every_choice_can_be_made(parse, name, choice):
-    assert found(parse(f"--{name}={choice}"))[name] == choice
+    mixed = ["--mixture_of=dense,random"] if choice == "mixture" else []
+    assert found(parse(*COMPANY.get(name, []), *mixed, f"--{name}={choice}"))[name] == choice
 
 
 def test_the_alias_sets_its_setting(parse):
@@ -103,7 +109,7 @@ def test_no_flags_give_the_defaults(parse):
     ("--cutoffs=20,45,80", "cutoffs", (20, 45, 80)), ("--cutoffs=", "cutoffs", ()), ("--cutoffs=7", "cutoffs", (7,)),
     ("--learning_rate=2e-4", "learning_rate", 2e-4), ("--eval_same_length", "eval_same_length", True),
     ("--noeval_same_length", "eval_same_length", False), ("--eval_mem_len=0", "eval_mem_len", 0),
-    ("--jit_compile", "jit_compile", True), ("--model_dir=here", "model_dir", "here"), ("--train_batch_size=3", "train_batch_size", 3),
+    ("--jit_compile", "jit_compile", True), ("--mixture_of=", "mixture_of", ()), ("--model_dir=here", "model_dir", "here"), ("--train_batch_size=3", "train_batch_size", 3),
     ("--data_dir=there", "data_dir", "there"), ("--clamp_len=-1", "clamp_len", -1),
 ])
 def test_a_flag_sets_its_setting(parse, argument, name, value):
@@ -125,7 +131,7 @@ def test_without_training_plain_lengths_are_the_evaluations(parse, alone):
 def test_with_training_plain_lengths_are_the_trainings(parse, training):
     model, train, _ = parse(*training, *LENGTHS)
     assert (model.tgt_len, model.mem_len, model.clamp_len, model.same_length) == (7, 0, 5, True)
-    assert (train.eval_tgt_len, train.eval_mem_len, train.eval_clamp_len, train.eval_same_length) == (128, None, None, None)
+    assert (train.eval_tgt_len, train.eval_mem_len, train.eval_clamp_len, train.eval_same_length) == (None, None, None, None)
 
 
 def test_without_training_lengths_of_both_kinds_go_to_both(parse):

@@ -13,7 +13,9 @@ from txl_tf.parameter_count import parameter_count
 from txl_tf.presets import PRESETS, fit_to_vocabulary, preset, preset_config
 
 LARGE = {"enwik8_large": 204, "text8_large": 27, "wt103_large": 267_735, "lm1b_large": 793_470}
-VOCABULARY_SIZES = {"enwik8_base": 204, "enwik8_18l": 204, "text8_base": 27, "wt103_base": 267_735, "lm1b_base": 793_470, "ptb": 10_000,
+SYNTHESIZERS = ("lm1b_vanilla", "lm1b_dense", "lm1b_random", "lm1b_random_fixed", "lm1b_factorized_dense", "lm1b_factorized_random",
+                "lm1b_random_dense", "lm1b_random_vanilla", "lm1b_dense_vanilla")
+VOCABULARY_SIZES = {**dict.fromkeys(SYNTHESIZERS, 32_768), "enwik8_base": 204, "enwik8_18l": 204, "text8_base": 27, "wt103_base": 267_735, "lm1b_base": 793_470, "ptb": 10_000,
                     **LARGE}
 TABLE = {  # (n_layer, d_model, n_head, d_head, d_inner, div_val), (tgt_len, mem_len, rows), (dropout, dropatt), (rate, warm-up, steps),
     # and tgt_len, mem_len, clamp_len and rows of the evaluation
@@ -27,6 +29,7 @@ TABLE = {  # (n_layer, d_model, n_head, d_head, d_inner, div_val), (tgt_len, mem
     "lm1b_base": ((20, 1024, 8, 128, 6144, 4), (32, 32, 224), (0.0, 0.0), (2.5e-4, 20_000, 500_000), (32, 128, -1, 8)),
     "lm1b_large": ((24, 1280, 16, 80, 8192, 4), (32, 32, 512), (0.05, 0.05), (1e-4, 30_000, 1_200_000), (32, 128, -1, 8)),
     "ptb": ((16, 380, 10, 38, 900, 1), (70, 70, 10), (0.2, 0.2), (3e-4, 3_000, 166_000), (10, 70, None, 10)),
+    **dict.fromkeys(SYNTHESIZERS, ((6, 512, 8, 64, 2048, 1), (256, 0, 256), (0.1, 0.1), (1e-3, 10_000, 300_000), (256, 0, None, 16))),
 }
 
 
@@ -46,17 +49,31 @@ def test_settings_are_the_published(name):
     evaluation = (train.eval_tgt_len, train.eval_mem_len, train.eval_clamp_len, data.eval_batch_size)
     assert (shape, (model.tgt_len, model.mem_len, data.train_batch_size), (model.dropout, model.dropatt),
             (train.learning_rate, train.warmup_steps, train.train_steps), evaluation) == TABLE[name]
-    assert (model.d_embed, train.eval_same_length, data.dataset) == (model.d_model, True, name.split("_")[0])
+    assert (model.d_embed, train.eval_same_length, data.dataset) == (
+        model.d_model, None if name in SYNTHESIZERS else True, name.split("_")[0])
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_large_models_are_trained_as_on_tpus(name):
     model, train = preset(name)["model"], TrainConfig(**preset(name)["train"])
     assert train.clip_scope == ("replica" if name in LARGE else "global")
-    lowest = {"lm1b_base": 0.0, "ptb": 1 / 3}.get(name, 0.01 if name in LARGE else 0.004)
+    lowest = {"lm1b_base": 0.0, "ptb": 1 / 3}.get(name, 0.01 if name in (*LARGE, *SYNTHESIZERS) else 0.004)
     assert train.min_lr_ratio == lowest
     if name in LARGE:  # the projections start as all other weights
         assert model["proj_init_std"] == model.get("init_std", 0.02) == (0.02 if "8" in name else 0.005)
+
+
+@pytest.mark.parametrize("name, attentions, millions", [
+    ("lm1b_vanilla", ("absolute",), 65.1), ("lm1b_dense", ("dense",), 62.9), ("lm1b_random", ("random",), 65.1),
+    ("lm1b_random_fixed", ("random_fixed",), 61.9), ("lm1b_factorized_dense", ("factorized_dense",), 62.2),
+    ("lm1b_factorized_random", ("factorized_random",), 62.1), ("lm1b_random_dense", ("random", "dense"), 66.1),
+    ("lm1b_random_vanilla", ("random", "dot_product"), 68.2), ("lm1b_dense_vanilla", ("dense", "dot_product"), 66.1)])
+def test_synthesizers_differ_in_attention_alone(name, attentions, millions):
+    config, data = preset_config(name, n_token=32_768), DataConfig(**preset(name)["data"])
+    assert (config.attentions, config.feed_forward, config.absolute_positions, config.tie_weight) == (attentions, "conv_relu", True, False)
+    assert (config.key_index, config.max_length) == ((None, None) if name == "lm1b_vanilla" else ("position", 256))
+    assert round(parameter_count(config) / 1e6, 1) == millions  # the paper gives 70M for random and vanilla, of some other vocabulary
+    assert (data.vocabulary, data.vocab_size) == ("subword", 32_768)
 
 
 def test_every_preset_has_a_dataset_that_exists():

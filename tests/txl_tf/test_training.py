@@ -353,6 +353,12 @@ class TestFolder:
         refusal(dataclasses.replace(MODEL, attention="sideways"), settings(tmp_path / "run"), corpus)
         assert not (tmp_path / "run").exists()
 
+    def test_a_model_that_cannot_be_built_leaves_no_folder(self, corpus, tmp_path):
+        config = dataclasses.replace(MODEL)
+        object.__setattr__(config, "attention", "sideways")
+        refusal(config, settings(tmp_path / "run"), corpus)
+        assert not (tmp_path / "run").exists()
+
     def test_the_command_shown_can_be_typed_whatever_the_folder(self, capsys):
         Training._say_next(types.SimpleNamespace(folder=RunFolder("my runs/it's"), _say=print))
         line = next(line for line in capsys.readouterr().out.splitlines() if "txl_tf.generate" in line)

@@ -9,6 +9,9 @@ from txl_tf.attention.recent_tokens import recent_tokens, unfolded
 from txl_tf.attention.synthesizer import SynthesizerBase
 
 
+KERNEL_SIZES, BOTTLENECK_DIM = (3, 3), 16
+
+
 class Form(NamedTuple):
     """A form of F."""
 
@@ -74,8 +77,8 @@ class DenseSynthesizer(SynthesizerBase):
         outputs = DenseSynthesizer(num_heads=8, head_dim=64, max_length=256)(segment)
     """
 
-    def __init__(self, num_heads, head_dim, max_length, key_index="position", form="two_layer", kernel_sizes=(3, 3), bottleneck_dim=16,
-                 dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(self, num_heads, head_dim, max_length, key_index="position", form="two_layer", kernel_sizes=KERNEL_SIZES,
+                 bottleneck_dim=BOTTLENECK_DIM, dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(num_heads, head_dim, max_length, key_index, dropout, kernel_initializer, **kwargs)
         if form not in FORMS:
             raise ValueError(f"form must be one of {', '.join(FORMS)}. Received: form={form}")
