@@ -17,7 +17,9 @@ from txl_tf.language_model import TransformerXLLM
 from txl_tf.saved_model import export_saved_model
 
 SETTINGS = {"plain": {}, "zeros": {"memory_start": "zeros"}, "no memory": {"mem_len": 0}, "same length": {"same_length": True, "clamp_len": 5},
-            "clusters": {"cutoffs": (40, 100), "div_val": 2, "untie_r": True, "tie_weight": False}}
+            "clusters": {"cutoffs": (40, 100), "div_val": 2, "untie_r": True, "tie_weight": False},
+            "synthesizer": {"attention": "mixture", "mixture_of": ("dense", "dot_product", "relative"), "dense_form": "conv",
+                            "feed_forward": "conv_relu", "max_length": 400, "tgt_len": 300}}
 
 
 def model_of(name="plain", **settings):
@@ -56,7 +58,7 @@ def tokens(rows, length, seed=0):
 
 def no_memory(model, rows, slots=0):
     config = model.config
-    return {"memory": np.ones((rows, config.n_layer, slots, config.d_model), np.float32), "memory_length": np.zeros(rows, np.int32)}
+    return {"memory": np.ones((rows, config.n_layer, slots, config.memory_width), np.float32), "memory_length": np.zeros(rows, np.int32)}
 
 
 def sampling(rows, max_new_tokens=9, **settings):
@@ -193,6 +195,38 @@ class TestGenerate:
         expected = ids.tolist().index(stop) + 1
         found = served["generate"](token_ids=tokens(1, 3), length=[3], stop_token=[stop], **sampling(1, temperature=0.0))
         assert found["length"].tolist() == [expected] and found["token_ids"][0].tolist() == ids[:expected].tolist()
+
+
+@pytest.mark.parametrize("attention", ["random", "absolute"])
+def test_a_text_ends_where_the_model_knows_no_more_places(attention, tmp_path):
+    model = tiny_model(n_token=256, attention=attention, tgt_len=12, mem_len=0)
+    served, ids, stop = signatures(export_saved_model(model, ByteVocabulary(), tmp_path)), tokens(2, 13), [-1, -1]
+    inputs = {"token_ids": ids[:, :5], "length": [5, 3]}
+    found = served["generate"](**inputs, stop_token=stop, **sampling(2, 7))
+    np.testing.assert_array_equal(found["token_ids"], [row[-7:] for row in model.generate([ids[0, :5], ids[1, :3]], 7, seed=7)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"length must .* at most 12"):
+        served["generate"](**inputs, stop_token=stop, **sampling(2, 8))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text and max_new_tokens must together be at most 12 tokens"):
+        served["generate_text"](text=["hello"], **sampling(1, 8))
+    cache = served["prefill"](**inputs)
+    for place in range(5, 12):
+        token_id = [ids[0, place], ids[1, place - 2]]
+        cache = served["step"](token_id=token_id, **without(cache, "log_probs"))
+        np.testing.assert_allclose(cache["log_probs"][0], model.log_probs(ids[:1, :place + 1], model.initial_memory(1))[0][0, -1], 0, 2e-5)
+    assert cache["cache_length"].tolist() == [12, 10]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cache_length must lie between 0 and 11"):
+        served["step"](token_id=token_id, **without(cache, "log_probs"))
+
+
+def test_rows_are_as_long_as_the_model_knows_distances(tmp_path):
+    model = tiny_model(n_token=256, attention="dense", max_length=10)
+    served = signatures(export_saved_model(model, ByteVocabulary(), tmp_path))
+    np.testing.assert_allclose(served["score"](token_ids=tokens(1, 4), length=[4], **no_memory(model, 1))["log_probs"],
+                               log_probs_of(model, tokens(1, 4)), 0, 1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="token_ids must have at most 4 tokens a row"):
+        served["score"](token_ids=tokens(1, 5), length=[4], **no_memory(model, 1))
+    with pytest.raises(ValueError, match="at most max_length=10. Received: mem_len=7, tgt_len=4"):
+        export_saved_model(model, ByteVocabulary(), tmp_path, mem_len=7)
 
 
 TEXTS = odd_texts()
