@@ -86,11 +86,13 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
 
     def check_memory(self, memory, inputs):
         for layer in self.mixed:
-            layer.check_memory(memory, inputs)
+            memory = layer.check_memory(memory, inputs)
+        return memory
 
     def check_keys(self, key_len):
         for layer in self.mixed:
-            layer.check_keys(key_len)
+            key_len = layer.check_keys(key_len)
+        return key_len
 
     def project_keys(self, inputs):
         return {f"{name}_{index}": value for index, layer in enumerate(self.mixed) for name, value in layer.project_keys(inputs).items()}

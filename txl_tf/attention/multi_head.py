@@ -57,12 +57,14 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         """Makes this layer, which must not be built yet, use the weights of another that all layers of a model may share."""
 
     def check_memory(self, memory, inputs):
-        """Raises ValueError if a memory can't come with inputs."""
+        """Returns the memory; raises ValueError if it can't come with inputs. If its length is not known yet, it is checked when it is."""
         if memory.shape[-1] != inputs.shape[-1]:
             raise ValueError(f"memory must be as wide as inputs, {inputs.shape[-1]}. Received: memory.shape={memory.shape}")
+        return memory
 
     def check_keys(self, key_len):
-        """Raises an error if no query can look back over so many keys, an integer or a tensor that has no value yet."""
+        """Returns the number of keys; raises ValueError if it is too large. If it is not known yet, it is checked when it is."""
+        return key_len
 
     def add_kernel(self, name, *shape):
         """Returns a new weight of the layer with the layer's initializer."""
@@ -98,9 +100,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
     def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, position_embedding=None):
         parts = [self.project(part) for part in self._parts(memory, inputs)]
         context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
-        key_len = context["value"].shape[2] or tf.shape(context["value"])[2]
-        self.check_keys(key_len)
-        positions = self.project_positions(key_len, position_embedding)
+        positions = self.project_positions(self.check_keys(keras.ops.shape(context["value"])[2]), position_embedding)
         scores = self.scores(self.project_query(inputs, context, attention_mask), context, positions)
         weights = masked_softmax(_of_all_rows(scores, inputs), attention_mask)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
@@ -147,8 +147,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         """Returns [memory; inputs] as its parts, of which only the inputs get a gradient: no backward pass is made for the memory's."""
         if memory is None:
             return (inputs,)
-        self.check_memory(memory, inputs)
-        return tf.stop_gradient(tf.cast(memory, inputs.dtype)), inputs
+        return tf.stop_gradient(tf.cast(self.check_memory(memory, inputs), inputs.dtype)), inputs
 
     def split_heads(self, tensor, kernel):
         """Returns (B, X, D) times a kernel (D, N H) as (B, N, X, H)."""

@@ -26,7 +26,8 @@ class SynthesizerBase(MultiHeadAttentionBase):
 
     Raises:
         ValueError: if a size is below 1, key_index is no known one, inputs and memory have more than l tokens, memory is not as wide as
-            inputs, or has tokens with key_index "position".
+            inputs, or has tokens with key_index "position"; where a tf.function finds that out only when it runs, it is a
+            tf.errors.InvalidArgumentError.
     """
 
     works_by_head = False
@@ -45,17 +46,25 @@ class SynthesizerBase(MultiHeadAttentionBase):
         return self.key_index == "distance"
 
     def check_keys(self, key_len):
-        expected = "max_length must be at least the number of tokens of memory and segment"
-        if tf.is_tensor(key_len):
-            tf.debugging.assert_less_equal(key_len, self.max_length, f"{expected}. Received: max_length={self.max_length}")
-        elif key_len > self.max_length:
-            raise ValueError(f"{expected}, {key_len}. Received: max_length={self.max_length}")
+        known, expected = tf.get_static_value(key_len), "max_length must be at least the number of tokens of memory and segment"
+        if known is not None:
+            if known > self.max_length:
+                raise ValueError(f"{expected}, {known}. Received: max_length={self.max_length}")
+            return key_len
+        message = f"{expected}. Received: max_length={self.max_length}"
+        with tf.control_dependencies([tf.debugging.assert_less_equal(key_len, self.max_length, message)]):
+            counted = tf.slice(tf.ones((self.max_length,), tf.int32), [0], [key_len], name="max_length")
+        return tf.reduce_sum(counted)  # which is key_len, but XLA, for which there are no assertions, refuses such a slice
 
     def check_memory(self, memory, inputs):
-        super().check_memory(memory, inputs)
-        if not self.is_by_distance and memory.shape[1]:
-            raise ValueError("memory must have no tokens with key_index=position, where a text begins with the segment. Received: "
-                             f"memory.shape={memory.shape}")
+        memory = super().check_memory(memory, inputs)
+        if self.is_by_distance or memory.shape[1] == 0:
+            return memory
+        message = "memory must have no tokens with key_index=position, where a text begins with the segment"
+        if memory.shape[1]:
+            raise ValueError(f"{message}. Received: memory.shape={memory.shape}")
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(memory)[1], 0, message)]):
+            return tf.ensure_shape(memory, (None, 0, None), name="memory_without_tokens")  # XLA refuses it, too
 
     def in_key_order(self, weights, key_len):
         """Returns weights (..., l), one for each place or distance, as (..., S) or, with a column of zeros in front, (..., 1+S)."""
