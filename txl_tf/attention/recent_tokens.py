@@ -14,6 +14,7 @@ def recent_tokens(context, count, visible=None, ring=None):
     """
     key_len = tf.shape(context)[2]
     if visible is not None:
+        visible = tf.cast(visible, tf.bool)
         seen = tf.reduce_any(visible if len(visible.shape) == 3 else visible[None], axis=1)  # (B or 1, S)
         context = tf.where(seen[:, None, :, None], context, 0)
     if ring is not None:
