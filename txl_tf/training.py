@@ -55,13 +55,13 @@ class Training:
         self.folder = RunFolder(train_config.model_dir)
         self.is_chief = is_chief(self.strategy)
         check_folder(train_config.model_dir)
+        if not train_config.do_train and not train_config.eval_ckpt_path:
+            model_config = self.folder.trained_config(corpus.vocabulary)
+        self._eval_tgt_len, self._eval_mem_len = model_config.evaluation_lengths(train_config.eval_tgt_len, train_config.eval_mem_len)
         self._check_data(model_config.tgt_len)
         self.step = 0
         self._preemption = Preemption(self.strategy)
         self._copy = None  # of the model, for evaluation with other settings
-        if not train_config.do_train and not train_config.eval_ckpt_path:
-            model_config = self.folder.trained_config(corpus.vocabulary)
-        self._eval_tgt_len, self._eval_mem_len = model_config.evaluation_lengths(train_config.eval_tgt_len, train_config.eval_mem_len)
         with self.strategy.scope():
             self._make_model(model_config)
         rows = corpus.rows("train") if train_config.do_train else self.strategy.num_replicas_in_sync * train_config.batch_chunk
