@@ -28,7 +28,7 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
 }
 ALLOWED_BELOW = {  # the few that must not see all that is below them
     "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
-    "presets": {"config"}, "parameter_count": {"attention"}, "flags": {"config", "presets"}, "progress": {"faults", "metrics"}, "model_card": set(), "request_checks": set(),
+    "presets": {"config"}, "parameter_count": {"attention"}, "flags": {"config", "presets"}, "progress": {"faults", "metrics"}, "model_card": {"config"}, "request_checks": set(),
     "memory": set(), "metrics": set(), "optimization": set(), "config_checks": set(), "config": {"config_checks"}, "distribution": set(), "faults": set(), "preemption": set(),
     "replica_memory": {"distribution"}, "train_step": {"distribution", "optimization", "replica_memory"}, "run_state": {"distribution", "faults"},
 }

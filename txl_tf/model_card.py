@@ -5,6 +5,8 @@ import math
 
 import tensorflow as tf
 
+from txl_tf.config import SYNTHESIZERS
+
 _EXAMPLE = {"text": ["def main("], "token_ids": [[1, 2, 3]], "length": [3], "max_new_tokens": [50], "temperature": [1.0], "top_k": [40],
             "top_p": [1.0], "seed": [1], "stop_token": [-1]}
 _ONE_ROW, _DEFAULT_LIMIT = 1 << 10, 4 << 20  # bytes: what else is in a message; what gRPC takes in by default
@@ -26,7 +28,7 @@ def model_card(name, config, functions, documented, weights, vocabulary=None, fa
     outputs = {signature: _specs(function.structured_outputs) for signature, function in functions.items()}
     default = next(signature for signature in documented if inputs[signature] == inputs["serving_default"])
     parts = [
-        f"# {name}\n\nA Transformer-XL language model for TensorFlow Serving, of {config.n_layer} layers, width {config.d_model} and "
+        f"# {name}\n\nA {_kind(config)} language model for TensorFlow Serving, of {config.n_layer} layers, width {config.d_model} and "
         f"{config.n_head} heads, over {config.n_token:,} tokens. Exported with TensorFlow {tf.__version__}.",
         _bullets("Weights", weights), _bullets("Training", facts or {}), _vocabulary(vocabulary),
         "## Signatures\n\nThe first dimension of every tensor is the batch B. Rows of several lengths are padded behind their ends, with "
@@ -34,11 +36,25 @@ def model_card(name, config, functions, documented, weights, vocabulary=None, fa
         "A row whose `memory_length` or `cache_length` is 0 begins a text; then `memory` may have no slots at all. In requests that a server "
         "merges, and in JSON, where no slots have no width, it must have all of its slots, or one, of whatever numbers, where a text begins. "
         "Log-probabilities are in nats. A token sees the memory and all before it in its call, so longer calls see more: the model was "
-        f"trained on segments of {config.tgt_len} tokens, and signatures without `memory` read them one by one; `score` with rows of "
-        f"{config.tgt_len + 1} does as `score_text`. Inputs that mean nothing are refused with InvalidArgument. `serving_default` is `{default}`.",
+        f"trained on segments of {config.tgt_len} tokens, and signatures without `memory` read them one by one{_rows(config)}. Inputs that mean nothing are refused with InvalidArgument. `serving_default` is `{default}`.",
         *(_signature(signature, inputs[signature], outputs[signature], text) for signature, text in documented.items()),
         _bytes(inputs, outputs, documented), _calls(name, default, inputs[default], outputs[default]), _batching(name)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _kind(config):
+    if "relative" in config.attentions:
+        return "Transformer-XL"
+    return "Synthesizer" if set(SYNTHESIZERS) & set(config.attentions) else "Transformer"
+
+
+def _rows(config):
+    """Returns how long rows can be or should be."""
+    if config.window:
+        return f". It knows the places of {config.window} tokens: no text, with what is added, may be longer"
+    if config.key_limit:
+        return f". Rows beside `memory` have at most {config.key_limit - config.mem_len} tokens, for it knows no further distances"
+    return f"; `score` with rows of {config.tgt_len + 1} does as `score_text`"
 
 
 def _specs(structure):

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from data_utils.vocabulary import ByteVocabulary
 from testing.optional_package import needed
-from testing.tiny_model import tiny_model
+from testing.tiny_model import tiny_config, tiny_model
+from txl_tf.model_card import model_card
 from txl_tf.saved_model import CARD, export_saved_model
 
 
@@ -129,3 +130,22 @@ def test_subwords_name_the_version_of_their_operations(tmp_path):
     vocabulary = SubwordVocabulary.trained([b"a little text for a little vocabulary\n" * 9], 275)
     export_saved_model(tiny_model(n_token=275), vocabulary, tmp_path)
     assert f"operations of tensorflow-text {tensorflow_text.__version__}" in (tmp_path / "1" / CARD).read_text()
+
+
+@pytest.mark.parametrize("settings, kind, rows", [
+    ({}, "Transformer-XL", "`score` with rows of 5 does as `score_text`"), ({"attention": "dot_product"}, "Transformer", "rows of 5 does"),
+    ({"attention": "dense"}, "Synthesizer", "Rows beside `memory` have at most 4 tokens"),
+    ({"attention": "random", "mem_len": 0}, "Synthesizer", "knows the places of 4 tokens"),
+    ({"attention": "absolute", "mem_len": 0}, "Transformer", "knows the places of 4 tokens")], ids=str)
+def test_it_says_what_kind_of_model_it_is_and_how_long_rows_can_be(settings, kind, rows):
+    card = model_card("mine", tiny_config(**settings), *_functions_of_one_signature(), {})
+    assert f"\nA {kind} language model for TensorFlow Serving" in card and rows in card
+
+
+def _functions_of_one_signature():
+    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32, "token_ids")])
+    def generate(token_ids):
+        return {"token_ids": token_ids}
+
+    function = generate.get_concrete_function()
+    return {"generate": function, "serving_default": function}, {"generate": "Does it."}
