@@ -25,7 +25,7 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
     """
     config = model.config
     mem_len = config.mem_len if mem_len is None else mem_len
-    _check_keys(config, mem_len, segment_len)
+    check_keys(config, mem_len, segment_len)
     slots = segment_len * (-(-mem_len // segment_len) + 1)  # whole segments, of which none wraps around
     embedding = sinusoid(slots, config.d_model, config.clamp_len)
     zeros = tf.zeros((batch_size, 1, config.d_model), model.compute_dtype)
@@ -39,7 +39,7 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
     }
 
 
-def _check_keys(config, mem_len, segment_len):
+def check_keys(config, mem_len, segment_len):
     """Raises ValueError if the model does not know the distances of all keys of a memory and a segment."""
     keys = sum(length or 1 for length in (tf.get_static_value(mem_len), tf.get_static_value(segment_len)))
     if config.key_limit and keys > config.key_limit:

@@ -7,7 +7,7 @@ import secrets
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.inference.cache import initial_cache, read, refitted
+from txl_tf.inference.cache import check_keys, initial_cache, read, refitted
 from txl_tf.inference.per_model import per_model
 
 ENDED = -1  # stands for the tokens of a row after its end
@@ -97,6 +97,7 @@ def read_prompts(model, rows, mem_len):
     """Reads prompts of any lengths, which end together, and returns (hidden states (B, 1, D) of their last tokens, cache for single tokens)."""
     longest = max(map(len, rows))
     length = min(model.config.tgt_len, 1 << (longest - 1).bit_length())  # few lengths, so few programs
+    check_keys(model.config, mem_len, length)
     count = -(-longest // length)
     token_ids = np.zeros((len(rows), count * length), np.int32)
     for ids, row in zip(token_ids, rows, strict=True):
