@@ -17,7 +17,7 @@ def strategy_of(train_config):
     if train_config.use_tpu or train_config.tpu or train_config.master:
         raise ValueError("TPUs are for train_tpu.py. Received: "
                          f"use_tpu={train_config.use_tpu}, tpu={train_config.tpu}, master={train_config.master}")
-    return device_strategy(train_config.num_core_per_host)
+    return device_strategy(train_config.num_core_per_host, train_config.num_hosts)
 
 
 def main(argv):

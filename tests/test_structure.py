@@ -15,7 +15,7 @@ TOP_LEVEL = {"setup.cfg", "README.md", "txl_tf", "data_utils", "train_tpu.py", "
 SCRIPTS = ("train_gpu", "train_tpu")
 LAYERS, PEERS, TOP = 1, 4, 6
 LEVELS = {  # a module imports its own level and those below; a new module gets its line here
-    "config_checks": 0, "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "distribution": 0, "faults": 0, "preemption": 0, "replica_memory": 1,
+    "config_checks": 0, "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "cluster": 0, "distribution": 0, "faults": 0, "preemption": 0, "replica_memory": 1,
     "train_step": 1, "run_state": 1,
     "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "flags": 2, "progress": 1,
     "backbone": 2,
@@ -29,7 +29,7 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
 ALLOWED_BELOW = {  # the few that must not see all that is below them
     "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
     "presets": {"config"}, "parameter_count": {"attention"}, "flags": {"config", "presets"}, "progress": {"faults", "metrics"}, "model_card": {"config"}, "request_checks": set(),
-    "memory": set(), "metrics": set(), "optimization": set(), "config_checks": set(), "config": {"config_checks"}, "distribution": set(), "faults": set(), "preemption": set(),
+    "memory": set(), "metrics": set(), "optimization": set(), "config_checks": set(), "config": {"config_checks"}, "distribution": {"cluster"}, "cluster": {"faults"}, "faults": set(), "preemption": set(),
     "replica_memory": {"distribution"}, "train_step": {"distribution", "optimization", "replica_memory"}, "run_state": {"distribution", "faults"},
 }
 DATA_READERS = {"model_folder", "analysis", "checkpoints"}  # besides the command modules

@@ -7,37 +7,48 @@ import urllib.parse
 
 import tensorflow as tf
 
+from txl_tf.cluster import Cluster
 
-def device_strategy(num_core_per_host=None):
+
+def device_strategy(num_core_per_host=None, num_hosts=1):
     """Returns the strategy for this host's GPUs, or its CPUs where there is no GPU; over several hosts where TF_CONFIG names them.
 
     Args:
         num_core_per_host: how many of them; None: all that are visible.
+        num_hosts: how many hosts there must be, if more than 1.
 
     Raises:
-        ValueError: if there are not so many.
+        ValueError: if there are not so many, or TF_CONFIG does not say what it must.
+        ConnectionError: if other hosts do not come.
     """
-    several_hosts = bool(os.environ.get("TF_CONFIG"))  # such a strategy must be made before any device is in use
-    found = tf.config.list_physical_devices if several_hosts else tf.config.list_logical_devices
+    cluster = Cluster(os.environ["TF_CONFIG"]) if os.environ.get("TF_CONFIG") else None
+    check_num_hosts(num_hosts, len(cluster.hosts) if cluster else 1)
+    found = tf.config.list_physical_devices if cluster else tf.config.list_logical_devices  # no device may be in use before
     kind = "GPU" if found("GPU") else "CPU"
     devices = found(kind)
     count = len(devices) if num_core_per_host is None else num_core_per_host
     if not 1 <= count <= len(devices):
         raise ValueError(f"num_core_per_host must be from 1 to {len(devices)}, the {kind}s that are visible. "
                          f"Received: num_core_per_host={num_core_per_host}")
-    if several_hosts:
+    if cluster:
         tf.config.set_visible_devices(devices[:count], kind)
+        cluster.await_hosts()
         return _multi_worker_strategy()
     return tf.distribute.get_strategy() if count == 1 else tf.distribute.MirroredStrategy([device.name for device in devices[:count]])
+
+
+def check_num_hosts(num_hosts, found):
+    """Raises ValueError unless there are as many hosts as the setting says; 1, its default, is any number."""
+    if num_hosts not in (1, found):
+        raise ValueError(f"num_hosts must be that of the cluster, {found}. Received: num_hosts={num_hosts}")
 
 
 def _multi_worker_strategy():
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
-    except (ValueError, KeyError, TypeError, RuntimeError, tf.errors.OpError) as error:
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError("TF_CONFIG must name the cluster's workers and this host's task, and they must be reachable "
-                         f"({reason}). Received: TF_CONFIG={os.environ['TF_CONFIG']}") from error
+        raise ValueError(f"The hosts of TF_CONFIG must connect to each other ({reason}). Received: TF_CONFIG={os.environ['TF_CONFIG']}") from error
 
 
 def tpu_strategy(tpu=None, tpu_zone=None, gcp_project=None):

@@ -6,7 +6,7 @@ import sys
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.distribution import number_of_hosts
+from txl_tf.distribution import check_num_hosts, number_of_hosts
 from txl_tf.faults import check_folder, interrupted
 from txl_tf.flags import check_no_arguments, given_model_settings, read_configs
 from txl_tf.presets import fit_to_vocabulary
@@ -39,8 +39,7 @@ def run_script(name, strategy_of, open_corpus, argv):
             RunFolder(train_config.model_dir).check_model(given_model_settings())
         strategy = strategy_of(train_config)
         hosts = number_of_hosts(strategy)
-        if train_config.num_hosts not in (1, hosts):
-            raise ValueError(f"num_hosts must be that of the cluster, {hosts}. Received: num_hosts={train_config.num_hosts}")
+        check_num_hosts(train_config.num_hosts, hosts)
         corpus = open_corpus(tgt_len=model_config.tgt_len, num_hosts=hosts, **dataclasses.asdict(data_config))
         run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus, strategy)
     except (ValueError, MemoryError, OSError) as error:
