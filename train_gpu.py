@@ -2,7 +2,11 @@
 
 import os
 
+from data_utils.interrupts import end_at_interrupt
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if __name__ == "__main__":
+    end_at_interrupt("train_gpu.py")
 
 from absl import app, flags
 

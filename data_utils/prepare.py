@@ -6,7 +6,10 @@ import os
 import sys
 from pathlib import Path
 
+from data_utils.interrupts import end_at_interrupt
+
 if __name__ == "__main__":
+    end_at_interrupt("data_utils.prepare")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags
@@ -213,7 +216,8 @@ def _main(argv):
     except (ValueError, OSError) as error:
         sys.exit(f"data_utils.prepare: {error}")
     except KeyboardInterrupt:
-        sys.exit("data_utils.prepare: interrupted; the same command begins anew")
+        print("data_utils.prepare: interrupted; the same command begins anew", file=sys.stderr)
+        sys.exit(130)
     for split in corpus.splits:
         tokens, rows, labels = corpus.n_tokens(split), corpus.rows(split), corpus.n_labels(split)
         print(f"{split}: {tokens:,} tokens in {rows} rows, {labels:,} of them predicted, {corpus.n_left_out(split):,} left out "

@@ -32,7 +32,7 @@ ALLOWED_BELOW = {  # the few that must not see all that is below them
     "memory": set(), "metrics": set(), "optimization": set(), "config_checks": set(), "config": {"config_checks"}, "distribution": {"cluster"}, "cluster": {"faults"}, "faults": set(), "preemption": set(),
     "replica_memory": {"distribution"}, "train_step": {"distribution", "optimization", "replica_memory"}, "run_state": {"distribution", "faults"},
 }
-DATA_READERS = {"model_folder", "analysis", "checkpoints"}  # besides the command modules
+DATA_READERS = {"", "model_folder", "analysis", "checkpoints"}  # besides the command modules, for which the package itself is one
 FACADES = {"generate": "inference", "from_preset": "model_folder", "save_to_preset": "model_folder"}  # of language_model.py
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 SEVERAL_CLASSES = {"txl_tf/config.py": {"ModelConfig", "TrainConfig", "DataConfig"},

@@ -8,7 +8,10 @@ import logging
 import os
 import sys
 
+from data_utils.interrupts import end_at_interrupt
+
 if sys.argv[:1] == ["-m"]:  # python -m txl_tf.NAME: a command, whose user TensorFlow's remarks are not for
+    end_at_interrupt("txl_tf")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import importlib.util
 import os
-import sys
 from typing import NamedTuple
 
 if __name__ == "__main__":  # else TensorFlow computes sinusoids and every layer's mask beforehand: literals of MiB
@@ -15,6 +14,7 @@ from absl import app, flags, logging
 from txl_tf.analysis.flops import cached_flops, training_flops
 from txl_tf.analysis.tpu_compiler import compile_program
 from txl_tf.analysis.tpu_program import evaluation_config, evaluation_program, train_program
+from txl_tf.faults import one_sentence
 from txl_tf.flags import check_no_arguments, define_flags, read_configs
 from txl_tf.presets import PRESETS, VOCABULARIES, fit_to_vocabulary
 
@@ -39,11 +39,9 @@ EVALUATED_ON = 8  # cores, in the original's scripts for TPUs
 
 def main(argv):
     logging.set_verbosity(logging.ERROR)
-    try:
+    with one_sentence("txl_tf.tpu_check", ValueError, OSError):
         check_no_arguments(argv)
         check()
-    except (ValueError, OSError) as error:
-        sys.exit(f"txl_tf.tpu_check: {error}")
 
 
 def check():

@@ -46,6 +46,8 @@ def run_script(name, strategy_of, open_corpus, argv):
         sys.exit(f"{name}: {error}")
     except _CLOSED as error:
         sys.exit(f"{name}: Files and folders must lie where TensorFlow can open them. Received: {error.message}")
+    except KeyboardInterrupt:
+        interrupted(f"{name}: interrupted")
     try:
         run.run()
     except (FloatingPointError, MemoryError, OSError) as error:

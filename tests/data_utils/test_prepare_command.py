@@ -151,3 +151,9 @@ sys.exit()
 
 def test_importing_the_module_defines_no_flags():
     assert "per_host_train_bsz" not in flags.FLAGS
+
+
+def test_it_may_be_interrupted(folder, command):
+    interrupt = "import os, signal\nimport data_utils.prepare\ndata_utils.prepare.prepare_corpus = lambda **_: os.kill(os.getpid(), signal.SIGINT)"
+    assert command.run("--dataset=text", f"--data_dir={folder}", before=interrupt) == [
+        130, "", "data_utils.prepare: interrupted; the same command begins anew\n"]

@@ -69,6 +69,11 @@ def test_what_is_found_before_the_work(ended, settings):
     assert ended("--data_dir=mine", **settings) == "script.py: no device"
 
 
+def test_an_interrupt_before_the_work(ended, capsys):
+    assert ended("--data_dir=mine", open_corpus=raising(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "script.py: interrupted\n"
+
+
 def test_an_address_that_nothing_opens(ended):
     error = tf.errors.UnimplementedError(None, None, "File system scheme 'no' not implemented (file: 'no://a')")
     assert ended("--data_dir=no://a", open_corpus=raising(error)) == (

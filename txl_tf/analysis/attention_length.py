@@ -1,13 +1,12 @@
 """The best score over attention lengths: `python -m txl_tf.analysis.attention_length --model_dir=... --data_dir=... --mem_len=64,128`."""
 
-import sys
-
 import tensorflow as tf
 from absl import app, flags, logging
 
 from data_utils.atomic_files import write_json
 from data_utils.opening import open_corpus
 from txl_tf.config import EVAL_TGT_LEN, SPLITS
+from txl_tf.faults import one_sentence
 from txl_tf.flags import check_folder_of, check_no_arguments, integers
 from txl_tf.inference.evaluation import evaluate, evaluation_model
 from txl_tf.inference.scoring import check_sizes
@@ -60,7 +59,7 @@ def main(argv):
     logging.set_verbosity(logging.WARNING)
     tf.get_logger().setLevel("ERROR")  # every length is a program of its own, of which TensorFlow would warn
     settings = flags.FLAGS
-    try:
+    with one_sentence("txl_tf.analysis.attention_length", ValueError, OSError):
         check_no_arguments(argv)
         check_sizes(tgt_len=settings.tgt_len)
         check_folder_of("json_file", settings.json_file)
@@ -68,12 +67,7 @@ def main(argv):
         model, corpus = _opened(settings)
         segments = corpus.dataset(settings.split, settings.tgt_len)
         scores = sweep(model, lambda: segments, mem_lens, corpus.vocabulary.kind)
-    except (ValueError, OSError) as error:
-        sys.exit(f"txl_tf.analysis.attention_length: {error}")
-    try:
         scores = list(_printed(scores, settings.tgt_len, model.config.same_length))
-    except KeyboardInterrupt:
-        sys.exit("txl_tf.analysis.attention_length: interrupted")
     unit, best, mem_len = best_of(scores)
     print(f"{unit.upper()} best  {best:,.{DIGITS[unit]}f}\nAttn Len  {mem_len:,}")
     print(f"Attn Len: the shortest memory, the paper's attention length, whose {unit} equals the best to {DIGITS[unit]} decimals. A token also "

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from txl_tf.analysis.flops import cached_flops, forward_flops
+from txl_tf.faults import one_sentence
 from txl_tf.flags import check_folder_of, check_no_arguments, define_flags, integers, read_configs
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.inference.per_model import per_model
@@ -117,7 +117,7 @@ def plot(speeds, path):
 def main(argv):
     logging.set_verbosity(logging.WARNING)
     settings, speeds = flags.FLAGS, []
-    try:
+    with one_sentence("txl_tf.analysis.evaluation_speed", ValueError, OSError):
         check_no_arguments(argv)
         lengths = integers("attention_length", settings.attention_length)
         if not lengths or min(lengths) < 1:
@@ -133,10 +133,6 @@ def main(argv):
             print(*[table_head()] * (len(speeds) == 1), table_row(speeds[-1]), sep="\n", flush=True)
         if settings.plot_file:
             plot(speeds, settings.plot_file)
-    except (ValueError, OSError) as error:
-        sys.exit(f"txl_tf.analysis.evaluation_speed: {error}")
-    except KeyboardInterrupt:
-        sys.exit("txl_tf.analysis.evaluation_speed: interrupted")
 
 
 if __name__ == "__main__":

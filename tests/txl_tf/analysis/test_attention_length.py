@@ -119,6 +119,16 @@ def test_bad_input(command, capsys, settings, received):
     assert capsys.readouterr().out == ""
 
 
+def test_it_may_be_interrupted(command, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(attention_length, "evaluate", interrupted)
+    with pytest.raises(SystemExit) as end:
+        command()
+    assert end.value.code == 130 and capsys.readouterr().err == "txl_tf.analysis.attention_length: interrupted\n"
+
+
 def test_a_stray_argument_and_another_vocabulary_are_refused(command, model, tmp_path):
     with pytest.raises(SystemExit, match="Received: hello"):
         command("hello")
