@@ -17,7 +17,7 @@ LAYERS, PEERS, TOP = 1, 4, 6
 LEVELS = {  # a module imports its own level and those below; a new module gets its line here
     "config_checks": 0, "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "cluster": 0, "distribution": 0, "faults": 0, "preemption": 0, "replica_memory": 1,
     "train_step": 1, "run_state": 1,
-    "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "flags": 2, "progress": 1,
+    "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "host_memory": 1, "flags": 2, "progress": 1,
     "backbone": 2,
     "language_model": 3,
     "segment_trainer": PEERS, "sample_printer": 5, "inference": PEERS, "stored_weights": PEERS, "model_card": 1, "request_checks": 1,

@@ -7,8 +7,9 @@ import shlex
 import keras
 import tensorflow as tf
 
-from txl_tf.distribution import is_chief, replica_batches
+from txl_tf.distribution import is_chief, number_of_hosts, replica_batches
 from txl_tf.faults import check_folder, computing, say
+from txl_tf.host_memory import check_host_memory
 from txl_tf.inference.evaluation import evaluate, evaluation_model
 from txl_tf.inference.sampling import generate
 from txl_tf.language_model import TransformerXLLM
@@ -59,6 +60,7 @@ class Training:
             model_config = self.folder.trained_config(corpus.vocabulary)
         self._eval_tgt_len, self._eval_mem_len = model_config.evaluation_lengths(train_config.eval_tgt_len, train_config.eval_mem_len)
         self._check_data(model_config.tgt_len)
+        self._check_memory(model_config)
         self.step = 0
         self._preemption = Preemption(self.strategy)
         self._copy = None  # of the model, for evaluation with other settings
@@ -214,6 +216,12 @@ class Training:
             self._check_segments(split, "eval_tgt_len", self._eval_tgt_len)
         if config.do_train:
             self._check_segments("train", "tgt_len", tgt_len)
+
+    def _check_memory(self, model_config):
+        """Raises ValueError if this machine has too little memory for the run."""
+        config, hosts = self.train_config, number_of_hosts(self.strategy)
+        eval_rows = max((self.corpus.rows(split) for split in config.evaluated_splits), default=0)
+        check_host_memory(model_config, config, self.corpus.rows("train") // hosts if config.do_train else 0, eval_rows // hosts)
 
     def _check_segments(self, split, name, length):
         if not self.corpus.n_segments(split, length, self._drops_remainder):

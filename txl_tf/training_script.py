@@ -9,6 +9,7 @@ from absl import logging
 from txl_tf.distribution import check_num_hosts, number_of_hosts
 from txl_tf.faults import check_folder, interrupted
 from txl_tf.flags import check_no_arguments, given_model_settings, read_configs
+from txl_tf.host_memory import check_host_memory
 from txl_tf.presets import fit_to_vocabulary
 from txl_tf.run_folder import RunFolder
 from txl_tf.training import Training
@@ -40,6 +41,8 @@ def run_script(name, strategy_of, open_corpus, argv):
         strategy = strategy_of(train_config)
         hosts = number_of_hosts(strategy)
         check_num_hosts(train_config.num_hosts, hosts)
+        smallest = dataclasses.replace(model_config, n_token=1, cutoffs=())  # before the vocabulary is known
+        check_host_memory(smallest, train_config, int(train_config.do_train))
         corpus = open_corpus(tgt_len=model_config.tgt_len, num_hosts=hosts, **dataclasses.asdict(data_config))
         run = Training(fit_to_vocabulary(model_config, corpus.n_token), train_config, corpus, strategy)
     except (ValueError, MemoryError, OSError) as error:

@@ -120,3 +120,8 @@ def test_where_there_is_no_run_there_is_nothing_to_score(ended, tmp_path):
 def test_other_faults_are_not_hidden(ended):
     with pytest.raises(RuntimeError):
         ended("--data_dir=mine", run=raising(RuntimeError("a fault of the program")))
+
+
+def test_what_this_machine_can_not_hold_is_refused_before_the_data(ended):
+    refused = ended("--data_dir=mine", "--n_layer=100000000", open_corpus=raising(AssertionError))
+    assert refused.startswith("script.py: Weights, Adam's moments and memory, at least ") and "Received: n_layer=100000000, " in refused
