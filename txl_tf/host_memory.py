@@ -22,7 +22,7 @@ def check_host_memory(model_config, train_config, rows=1, eval_rows=1):
     needed = least_bytes(model_config, train_config, rows, eval_rows)
     if needed > available and is_on_cpu():
         sizes = {name: getattr(model_config, name) for name in ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "mem_len")}
-        received = {**sizes, "train_batch_size": rows, "eval_batch_size": eval_rows, "eval_mem_len": train_config.eval_mem_len}
+        received = {**sizes, "eval_mem_len": train_config.eval_mem_len, "rows": rows, "eval_rows": eval_rows}
         raise ValueError(f"Weights, Adam's moments and memory, at least {needed / GIB:,.1f} GiB, must fit into this machine's "
                          f"{available / GIB:,.1f} GiB. Received: {', '.join(f'{name}={value}' for name, value in received.items())}")
 
