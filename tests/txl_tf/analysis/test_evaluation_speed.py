@@ -1,10 +1,8 @@
 """Evaluation beside a moving window: that both see the same, what is counted, the table, the picture and refusals."""
 
-import subprocess
-import sys
-
 import pytest
 
+from testing.forks import forks
 from testing.optional_package import needed
 from testing.tiny_model import tiny_model, tiny_tokens
 from txl_tf.analysis import evaluation_speed as module
@@ -13,8 +11,10 @@ from txl_tf.inference.evaluation import evaluate
 SMALL = ("--n_layer=1", "--d_model=8", "--n_head=2", "--tgt_len=4", "--attention_length=6,9", "--n_token=20")
 
 
-def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "txl_tf.analysis.evaluation_speed", *arguments], capture_output=True, text=True)
+@pytest.fixture
+def run(tmp_path):
+    """A function that runs the command with flags, to its end."""
+    return lambda *flags: forks().run("-m", "txl_tf.analysis.evaluation_speed", *flags, cwd=tmp_path)
 
 
 def test_the_window_gives_the_numbers_of_evaluation():
@@ -41,7 +41,7 @@ def test_the_window_counts_the_head_once():
     assert two - one < sum(module.forward_flops(config, 1, 9, 0).values()) - sum(module.forward_flops(config, 1, 8, 0).values()) - head / 2
 
 
-def test_command_prints_a_table_and_plots(tmp_path):
+def test_command_prints_a_table_and_plots(run, tmp_path):
     needed("matplotlib")
     done = run(*SMALL, f"--plot_file={tmp_path / 'speed.png'}")
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def test_command_prints_a_table_and_plots(tmp_path):
     ("--attention_length=", "attention_length must be integers of at least 1"), ("--plot_file=/nowhere/speed.png", "plot_file "),
     ("--tgt_len=0", "tgt_len must be"), ("stray", "must be flags"), ("--d_model=0", "d_model must be"),
 ])
-def test_refusals(argument, sentence):
+def test_refusals(run, argument, sentence):
     done = run(*SMALL, argument)
     assert done.returncode == 1 and sentence in done.stderr and "Received: " in done.stderr and "Traceback" not in done.stderr
     assert not done.stdout
