@@ -148,9 +148,10 @@ def wrong_data_imports(root):
     """Returns the imports between txl_tf and data_utils that are not those of the scripts, the commands and DATA_READERS."""
     wrong = [f"{module_name(root, path)} imports {module}" for path in sources(root, "data_utils")
              for module, _ in imports(root, path) if module.split(".")[0] in {"txl_tf", *SCRIPTS}]
+    readers = commands(root)
     for path in sources(root, "txl_tf"):
         name = module_name(root, path)
-        if name not in commands(root) and part(name) not in DATA_READERS:
+        if name not in readers and part(name) not in DATA_READERS:
             wrong += [f"{name} imports {module}" for module, _ in imports(root, path) if module.split(".")[0] == "data_utils"]
     return wrong
 
