@@ -262,7 +262,23 @@ def test_texts(kind, tmp_path):
         assert text.decode("utf-8").replace("\ufffd", "") == decoded.replace("\ufffd", "")
 
 
-class TestExport:
+class TestVersions:
+    @pytest.fixture(scope="class")
+    def programs(self):
+        return {}
+
+    @pytest.fixture(autouse=True)
+    def traced_once(self, programs, monkeypatch):
+        """Lets exports with as many bytes of weights share a program, which takes long to trace: here it only matters where they are written."""
+        trace = saved_model._traced
+
+        def traced(model, vocabulary, stored, mem_len):
+            if stored.bytes not in programs:
+                programs[stored.bytes] = trace(model, vocabulary, stored, mem_len)
+            return programs[stored.bytes]
+
+        monkeypatch.setattr(saved_model, "_traced", traced)
+
     def test_versions(self, tmp_path):
         for version in ("1", "2"):
             assert export_saved_model(model_of(), None, tmp_path) == str(tmp_path / version)
@@ -301,6 +317,8 @@ class TestExport:
             export_saved_model(model_of(), None, tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
+
+class TestExport:
     def test_without_vocabulary(self, tmp_path):
         loaded = tf.saved_model.load(export_saved_model(model_of(), None, tmp_path))
         assert set(loaded.signatures) == {"score", "next_token", "generate", "prefill", "step", "serving_default"}
