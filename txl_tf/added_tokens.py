@@ -22,7 +22,7 @@ def add_tokens(model, count):
     if count < 1:
         raise ValueError(f"count must be at least 1. Received: count={count}")
     grown = TransformerXLLM(dataclasses.replace(model.config, n_token=model.config.n_token + count), dtype=model.dtype_policy)
-    for before, after in zip(model.trainable_variables, grown.trainable_variables, strict=True):
+    for before, after in zip(model.weights, grown.weights, strict=True):
         rows = before.shape[0]
         after.assign(before if before.shape == after.shape else tf.concat([before.value, after.value[rows:]], axis=0))
     return grown

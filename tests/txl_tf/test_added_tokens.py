@@ -7,7 +7,8 @@ from testing.tiny_model import N_TOKEN, tiny_model, tiny_tokens
 from txl_tf.added_tokens import add_tokens
 
 MODELS = [{}, {"d_embed": 7}, {"tie_weight": False}, {"cutoffs": (3, 7)}, {"cutoffs": (3, 7), "tie_weight": False},
-          {"cutoffs": (3, 7), "div_val": 2, "proj_share_all_but_first": True, "untie_r": True}]
+          {"cutoffs": (3, 7), "div_val": 2, "proj_share_all_but_first": True, "untie_r": True},
+          {"attention": "random_fixed", "max_length": 11}]
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)
