@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import zipfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ _TORCH_MAGIC = 0x1950A86A20F9469CFC6C  # how a file of torch.save began until 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OriginalPickle:
-    """What a cache.pkl, vocab.pkl or vocab.bin holds; what a file does not have is None or empty.
+    """What a cache.pkl, vocab.pkl, vocab.bin or vocab.json holds; what a file does not have is None or empty.
 
     Args:
         symbols: list of the V different symbols (str); the id of a symbol is its index.
@@ -50,7 +51,7 @@ def read_original(path):
     """Reads a file of the original code or of Hugging Face, which need not be trusted: nothing in it is run.
 
     The content, not the name, tells which it is: a cache.pkl (the original's Corpus, from Python 2 or 3), a vocab.pkl
-    (a dict) or a vocab.bin (such a dict in either layout of torch.save). Pickles may have any protocol. What Python 2
+    (a dict), a vocab.bin (such a dict in either layout of torch.save) or a vocab.json (such a dict as JSON). Pickles may have any protocol. What Python 2
     wrote as str is read as UTF-8, or as Latin-1 if it is not UTF-8.
 
     Args:
@@ -66,14 +67,14 @@ def read_original(path):
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"Expected a cache.pkl, vocab.pkl or vocab.bin. Received: path={path}")
+        raise FileNotFoundError(f"Expected a cache.pkl, vocab.pkl, vocab.bin or vocab.json. Received: path={path}")
     content = path.read_bytes()
     try:
         return _corpus(_unpacked(content))
     except RefusedError as error:
         raise ValueError(f"{error}, path={path}") from None
     except DAMAGE as error:
-        raise ValueError(f"Expected an undamaged pickle. Received: {type(error).__name__}, path={path}") from error
+        raise ValueError(f"Expected an undamaged pickle, or JSON. Received: {type(error).__name__}, path={path}") from error
 
 
 def _corpus(root):
@@ -121,7 +122,9 @@ def _id(vocabulary, name, n_token):
 
 
 def _unpacked(content):
-    """Returns the object in the bytes of a file, whichever of the three layouts it has."""
+    """Returns the object in the bytes of a file, whichever of the four layouts it has."""
+    if content.lstrip().startswith(b"{"):
+        return json.loads(content)
     content = _zip_member(content) if content.startswith(b"PK") else content
     file = io.BytesIO(content)
     value = _CorpusMachine(file, len(content)).load()

@@ -1,5 +1,6 @@
 """Vocabularies from files that others made: word lists, SentencePiece models, the original code's pickles."""
 
+import json
 from pathlib import Path
 
 from data_utils.char_vocabulary import CharVocabulary
@@ -17,8 +18,8 @@ def read_vocabulary_file(path, kind, start):
     """Returns the vocabulary of a file; ids are the order in the file.
 
     Args:
-        path: vocabulary.json of a prepared folder; cache.pkl, vocab.pkl or vocab.bin of the original code or of Hugging
-            Face; a SentencePiece .model; any other file is a list of words, the first one of each line, where one that
+        path: vocabulary.json of a prepared folder; cache.pkl, vocab.pkl, vocab.bin or vocab.json of the original code or of
+            Hugging Face; a SentencePiece .model; any other file is a list of words, the first one of each line, where one that
             has been there before adds nothing.
         kind: "word", "char" or "subword": what it must be.
         start: arguments of a vocabulary of words or characters that the file does not tell: the rules of lines, the
@@ -43,16 +44,31 @@ def read_vocabulary_file(path, kind, start):
 
 
 def _read(path, kind, start):
-    if path.suffix == ".json":
-        return load_vocabulary(path)
-    if kind == "subword":
+    if kind == "subword" and path.suffix != ".json":
         return SubwordVocabulary(path.read_bytes())
-    if path.suffix in _PICKLES:
-        return original_vocabulary(read_original(path), kind, start)
+    original = original_of(path)
+    if original is None and path.suffix == ".json":
+        return load_vocabulary(path)
+    if original is not None:
+        return original_vocabulary(original, kind, start)
     if kind != "word":
         raise ValueError("Expected vocabulary.json or a pickle of the original code")
     words = dict.fromkeys(line.split()[0] for line in utf8(path.read_bytes()).removeprefix("\ufeff").split("\n") if line.split())
     return WordVocabulary(**{**start, "symbols": _with_specials(list(words), start)})
+
+
+def original_of(path):
+    """Returns what a .pkl, .bin or vocab.json holds, as `data_utils.original_pickles.read_original`; None: the file is none of these."""
+    path = Path(path)
+    return read_original(path) if path.suffix in _PICKLES or (path.suffix == ".json" and _has_symbols(path)) else None
+
+
+def _has_symbols(path):
+    """Whether a file is the JSON object of a vocabulary of the original code."""
+    try:
+        return "idx2sym" in json.loads(path.read_bytes())
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def original_vocabulary(original, kind, start):

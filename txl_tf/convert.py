@@ -7,9 +7,8 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from data_utils.datasets import DATASETS, STARTS
-from data_utils.original_pickles import read_original
 from data_utils.vocabulary import load_vocabulary
-from data_utils.vocabulary_files import original_vocabulary, read_vocabulary_file
+from data_utils.vocabulary_files import original_of, original_vocabulary, read_vocabulary_file
 from txl_tf.checkpoints.huggingface import huggingface_config, load_huggingface
 from txl_tf.checkpoints.pytorch import load_pytorch_checkpoint, pytorch_settings
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, tf1_settings
@@ -20,7 +19,7 @@ from txl_tf.model_folder import save_model
 from txl_tf.presets import preset
 
 SOURCES = ("tf1", "huggingface", "pytorch")
-VOCABULARIES = ("vocabulary.json", "vocab.pkl", "vocab.bin")  # what a folder of Hugging Face's may hold
+VOCABULARIES = ("vocabulary.json", "vocab.pkl", "vocab.bin", "vocab.json")  # what a folder of Hugging Face's may hold
 
 
 def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=None, dataset=None, allow_partial=False):
@@ -31,8 +30,8 @@ def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=
         checkpoint: prefix or folder of a checkpoint of the original TensorFlow code, a folder of Hugging Face's, or a file with the
             state_dict of the original PyTorch code.
         output: the folder.
-        corpus: file of the vocabulary: cache.pkl, vocab.pkl, vocab.bin, vocabulary.json or a list of words; ids stay the file's. None:
-            vocab.pkl or vocab.bin in a folder of Hugging Face's, or no vocabulary.
+        corpus: file of the vocabulary: cache.pkl, vocab.pkl, vocab.bin, vocab.json, vocabulary.json or a list of words; ids stay the
+            file's. None: the first of VOCABULARIES in a folder of Hugging Face's, or no vocabulary.
         preset_name: name of published settings, for what the checkpoint does not tell; None: settings tells it.
         settings: {name: value} of a ModelConfig that override the preset's.
         dataset: name in data_utils.datasets.DATASETS, which says how the vocabulary is used; None: the preset's, or what corpus says.
@@ -106,9 +105,9 @@ def _vocabulary(path, dataset, n_token):
 
 
 def _read(path, dataset):
-    if path.endswith(".json"):
+    original = original_of(path)
+    if original is None and path.endswith(".json"):
         return load_vocabulary(path)
-    original = read_original(path) if path.endswith((".pkl", ".bin")) else None
     entry = DATASETS.get(dataset or getattr(original, "dataset", None))
     kind = "word" if entry is None else entry.vocabulary
     start = dict(STARTS[kind]) if entry is None else entry.start_of(kind)
@@ -130,7 +129,7 @@ def main(argv):
 if __name__ == "__main__":
     flags.DEFINE_enum("from", None, SOURCES, "the program that wrote the checkpoint", required=True)
     flags.DEFINE_string("checkpoint", None, "prefix or folder of the checkpoint (tf1), the folder (huggingface), or the file (pytorch)", required=True)
-    flags.DEFINE_string("corpus", None, "its vocabulary: cache.pkl, vocab.pkl, vocab.bin, vocabulary.json or a list of words; unset: "
+    flags.DEFINE_string("corpus", None, "its vocabulary: cache.pkl, vocab.pkl, vocab.bin, vocab.json, vocabulary.json or a list of words; unset: "
                         "what lies in a folder of Hugging Face's, or none")
     flags.DEFINE_string("dataset", None, "the dataset it was trained on; unset: the preset's, or what the corpus says")
     flags.DEFINE_string("output", None, "folder to write the model to", required=True)

@@ -8,6 +8,7 @@ import sys
 from absl import app, flags, logging
 
 from data_utils.detokenize import detokenize
+from data_utils.tokenize import tokenize
 from txl_tf.faults import one_sentence, say
 from txl_tf.flags import check_no_arguments
 from txl_tf.inference.beam_search import beam_search
@@ -25,6 +26,7 @@ def main(argv):
     with one_sentence("txl_tf.generate", ValueError, OSError):
         check_no_arguments(argv)
         prompts = _prompts(settings.prompt, settings.prompt_file)
+        prompts = [tokenize(prompt) for prompt in prompts] if settings.tokenize else prompts
         _check_together(settings)
         model, vocabulary = load_model_and_vocabulary(settings.model_dir)
         output = _output(model, vocabulary, prompts, settings)
@@ -195,6 +197,7 @@ def define_flags():
     flags.DEFINE_float("length_penalty", None, "power of a beam's length by which its score is divided; unset: 1")
     flags.DEFINE_integer("mem_len", None, "slots of the memory; unset: the model's")
     flags.DEFINE_bool("json", False, "print a JSON object a line for every continuation: prompt, text, tokens, and seed or score")
+    flags.DEFINE_bool("tokenize", False, "write the prompt as WikiText is: words, signs and numbers apart")
     flags.DEFINE_bool("detokenize", None, "leave out blanks that only keep tokens apart; unset: if tokens are words")
 
 

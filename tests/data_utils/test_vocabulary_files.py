@@ -1,12 +1,16 @@
 """Vocabularies from files of others."""
 
+import json
+
 import pytest
 from testing.golden_texts import GOLDEN, golden_symbols
 from testing.optional_package import needed
 
 from data_utils.char_vocabulary import CharVocabulary
+from data_utils.detokenize import detokenize
 from data_utils.original_pickles import OriginalPickle
 from data_utils.subword_vocabulary import SubwordVocabulary
+from data_utils.tokenize import tokenize
 from data_utils.vocabulary_files import original_vocabulary, read_vocabulary_file
 from data_utils.word_vocabulary import WordVocabulary
 
@@ -49,6 +53,18 @@ def test_a_sentencepiece_model(tmp_path):
     assert read_vocabulary_file(tmp_path / "m.model", "subword", {}).encode("ab c\n").tolist() == vocabulary.encode("ab c\n").tolist()
 
 
+@pytest.mark.parametrize("name", ["hub_style/vocab.pkl", "hub_style/vocab.bin", "hub_style/vocab.json", "hub_style_bin_legacy/vocab.bin"])
+def test_a_vocabulary_of_hugging_face(name):
+    vocabulary = read_vocabulary_file(GOLDEN / name, "word", WORDS)
+    assert (vocabulary.symbols, vocabulary.unknown) == (golden_symbols("hub_style"), "<unk>")
+    encodings = json.loads((GOLDEN.parent / "hf" / "tokenizer" / "encodings.json").read_text())
+    for example in encodings:
+        ids = [vocabulary.unknown_id if number == len(vocabulary.symbols) else number for number in example["ids"]]  # <formula>, added there
+        assert vocabulary.encode(tokenize(example["text"])).tolist() == ids
+        decoded = example["decoded"].replace(" <eos>", "\n").replace("<formula>", "<unk>")
+        assert detokenize(vocabulary.decode(ids)) == decoded
+
+
 @pytest.mark.parametrize("name", ["ptb/cache.pkl", "ptb/cache_py27.pkl"])
 def test_a_pickle_of_the_original_code(name):
     vocabulary = read_vocabulary_file(GOLDEN / name, "word", dict(symbols=(), lower_case=False))
@@ -88,7 +104,8 @@ def test_what_the_original_says_counts_more(original, start, unknown, lower_case
 
 @pytest.mark.parametrize("name, content, kind", [
     ("list.txt", b"a\n\xff\n", "word"), ("m.model", b"garbage", "subword"), ("cache.pkl", b"garbage", "word"),
-    ("vocab.bin", b"", "word"), ("vocabulary.json", b"{", "word"), ("list.txt", b"a\n", "char"), ("list.txt", b"a\x1fb\n", "subword"),
+    ("vocab.bin", b"", "word"), ("vocabulary.json", b"{", "word"), ("vocab.json", b'{"idx2sym": ["a", "a"]}', "word"), ("vocab.json", b'{"idx2sym": [1]}', "word"),
+    ("list.txt", b"a\n", "char"), ("list.txt", b"a\x1fb\n", "subword"),
 ])
 def test_every_bad_file_is_one_sentence_with_its_name(tmp_path, name, content, kind):
     (tmp_path / name).write_bytes(content)

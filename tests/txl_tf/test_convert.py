@@ -44,14 +44,15 @@ def test_every_checkpoint_of_the_original_gives_its_numbers(name, tmp_path):
         np.testing.assert_allclose(found, nll, rtol=0, atol=3e-5)
 
 
-@pytest.mark.parametrize("corpus", [None, "vocab.pkl", "vocab.bin"])
-def test_a_folder_of_hugging_face(corpus, tmp_path):
+@pytest.mark.parametrize("vocabulary, given", [("vocab.pkl", False), ("vocab.json", False), ("words.bin", True)])
+def test_a_folder_of_hugging_face(vocabulary, given, tmp_path):
     source, arrays = tmp_path / "theirs", np.load(GOLDEN / "hf" / "1_div4_tied" / "segments.npz")
     shutil.copytree(GOLDEN / "hf" / "1_div4_tied", source)
     symbols = [f"word{number}" for number in range(119)] + ["<eos>"]
-    (source / "vocab.pkl").write_bytes(pickle.dumps({"idx2sym": symbols, "special": ["<eos>"], "lower_case": False, "eos_idx": 119}))
-    shutil.copy(source / "vocab.pkl", source / "vocab.bin")
-    convert("huggingface", str(source), str(tmp_path / "new"), corpus=corpus and str(source / corpus), settings={"clamp_len": 7, "mem_len": 10})
+    content = {"idx2sym": symbols, "special": ["<eos>"], "lower_case": False, "eos_idx": 119}
+    (source / vocabulary).write_bytes(json.dumps(content).encode() if vocabulary.endswith("json") else pickle.dumps(content))
+    corpus = str(source / vocabulary) if given else None
+    convert("huggingface", str(source), str(tmp_path / "new"), corpus=corpus, settings={"clamp_len": 7, "mem_len": 10})
     model = load_model(tmp_path / "new")
     log_probs, _ = model.log_probs(arrays["seg0/input_ids"], model.initial_memory(ROWS))
     np.testing.assert_allclose(log_probs, arrays["seg0/prediction_scores"], rtol=0, atol=3e-5)

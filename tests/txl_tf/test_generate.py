@@ -224,6 +224,11 @@ def test_words_are_detokenized_unless_it_is_refused(objects, command, word_folde
     assert objects(**settings) == [{**plain, "text": detokenize(text).removeprefix("the fox's")}]
 
 
+def test_a_prompt_may_be_written_as_people_do(command, word_folder):
+    settings = {"model_dir": str(word_folder), "max_new_tokens": 3}
+    assert command(prompt="the fox's (fox)", tokenize=True, **settings) == command(prompt="the fox 's ( fox )", **settings)
+
+
 def test_bytes_are_detokenized_if_asked_for(command):
     text = command(prompt="def ( main", max_new_tokens=40)
     assert command(prompt="def ( main", max_new_tokens=40, detokenize=True).startswith("def (main")
