@@ -7,14 +7,13 @@ import numpy as np
 
 from data_utils.atomic_files import replacing, write_json
 from txl_tf.checkpoints.entry import Entry, assign_shared, check_fixed
-from txl_tf.checkpoints.safetensors import read_safetensors, write_safetensors
-from txl_tf.checkpoints.torch_files import read_torch
+from txl_tf.checkpoints.huggingface_files import read_weights
+from txl_tf.checkpoints.safetensors import write_safetensors
 from txl_tf.config import ModelConfig
 from txl_tf.heads.full_softmax import FullSoftmax
 from txl_tf.language_model import TransformerXLLM
 
 CONFIG = "config.json"
-FILES = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_torch}  # the first that is there is read
 POSITIONS = "transformer.pos_emb.inv_freq"  # the frequencies of the sinusoids, no weight
 SAME_NAMES = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val", "mem_len", "clamp_len", "same_length", "untie_r",
               "dropout", "dropatt", "init", "init_range", "init_std", "proj_init_std", "pre_lnorm")
@@ -29,8 +28,8 @@ def load_huggingface(folder, allow_partial=False, config=None):
     layer_norm_epsilon 1e-5, a memory of zeros before the first token, one key fewer with same_length.
 
     Args:
-        folder: with config.json and model.safetensors or pytorch_model.bin, in either layout of torch.save; values of 16 bits
-            become 32.
+        folder: with config.json and model.safetensors, pytorch_model.bin in either layout of torch.save, or tf_model.h5, each as one
+            file or as several with their index; values of 16 bits become 32.
         allow_partial: whether tensors that are missing, and keep their initial values, or are unknown are only logged.
         config: a ModelConfig instead of that of `huggingface_config`, which differs in what needs no other weights.
 
@@ -42,7 +41,7 @@ def load_huggingface(folder, allow_partial=False, config=None):
         model = txl_tf.load_huggingface("transfo-xl-wt103")
     """
     config = huggingface_config(folder) if config is None else config
-    arrays = _read(folder)
+    arrays = read_weights(folder)
     model = TransformerXLLM(config)
     copies = huggingface_copies(model)
     stored = {name: array.shape for name, array in arrays.items() if name not in copies and name != POSITIONS}
@@ -125,13 +124,6 @@ def _shared(found, folder):
         raise ValueError(f"tie_projs must be {[True] if alone else '[false, then all true or all false]'}. "
                          f"Received: tie_projs={tied}, folder={folder}")
     return all(tied[1:clusters])
-
-
-def _read(folder):
-    for name, read in FILES.items():
-        if os.path.isfile(os.path.join(folder, name)):
-            return read(os.path.join(folder, name))
-    raise ValueError(f"folder must hold {' or '.join(FILES)}. Received: folder={folder}")
 
 
 def huggingface_entries(model):
