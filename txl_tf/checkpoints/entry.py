@@ -1,7 +1,6 @@
 """One variable of another program: which variables it is here, and how they lie in it."""
 
 import dataclasses
-import logging
 
 import numpy as np
 
@@ -56,39 +55,6 @@ class Entry:
     def value(self):
         """Returns the other's array of our variables' values."""
         return np.ascontiguousarray(self.join([variable.numpy() for variable in self.variables]))
-
-
-def shared_names(stored, expected, name, source, allow_partial=False):
-    """Returns the names in both of two {name: shape}, after a check of every shape, before any value is read.
-
-    Args:
-        stored: what the file holds.
-        expected: what the model has.
-        name: of the argument that says where the file is, for messages.
-        source: that argument.
-        allow_partial: whether names that only one of them has are passed over; they are logged.
-
-    Raises:
-        ValueError: if a shape differs, or, without allow_partial, a name is missing or unknown.
-    """
-    missing, unknown = sorted(expected.keys() - stored.keys()), sorted(stored.keys() - expected.keys())
-    difference = f"lacks {missing or 'none'} and has besides {unknown or 'none'}"
-    if (missing or unknown) and not allow_partial:
-        raise ValueError(f"The checkpoint and config must have the same variables; it {difference}. Received: {name}={source}")
-    for shared in expected.keys() & stored.keys():
-        if tuple(stored[shared]) != expected[shared]:
-            raise ValueError(f"{shared} must have the shape {expected[shared]} that config gives. "
-                             f"Received: shape={tuple(stored[shared])}, {name}={source}")
-    if missing or unknown:
-        logging.warning("The checkpoint %s: what it lacks keeps its initial value, what it has besides is unused.", difference)
-    return [shared for shared in expected if shared in stored]
-
-
-def assign_shared(entries, stored, value_of, name, source, allow_partial=False):
-    """Gives the variables of {name: Entry} the values that value_of(name) reads; the other arguments and errors as in `shared_names`."""
-    expected = {each: entry.shape for each, entry in entries.items()}
-    for shared in shared_names(stored, expected, name, source, allow_partial):
-        entries[shared].assign(value_of(shared))
 
 
 def check_fixed(config, fixed, program):

@@ -6,12 +6,12 @@ import os
 import numpy as np
 
 from data_utils.atomic_files import replacing, write_json
-from txl_tf.checkpoints.entry import Entry, assign_shared, check_fixed
+from txl_tf.checkpoints.entry import Entry, check_fixed
 from txl_tf.checkpoints.huggingface_files import read_weights
+from txl_tf.checkpoints.loading import load
 from txl_tf.checkpoints.safetensors import write_safetensors
 from txl_tf.config import ModelConfig
 from txl_tf.heads.full_softmax import FullSoftmax
-from txl_tf.language_model import TransformerXLLM
 
 CONFIG = "config.json"
 POSITIONS = "transformer.pos_emb.inv_freq"  # the frequencies of the sinusoids, no weight
@@ -42,11 +42,9 @@ def load_huggingface(folder, allow_partial=False, config=None):
     """
     config = huggingface_config(folder) if config is None else config
     arrays = read_weights(folder)
-    model = TransformerXLLM(config)
-    copies = huggingface_copies(model)
-    stored = {name: array.shape for name, array in arrays.items() if name not in copies and name != POSITIONS}
-    assign_shared(huggingface_entries(model), stored, arrays.get, "folder", folder, allow_partial)
-    for copy, name in copies.items():
+    stored = {name: array.shape for name, array in arrays.items() if name != POSITIONS}
+    model = load(config, huggingface_entries, stored, arrays.get, "folder", folder, allow_partial, huggingface_copies)
+    for copy, name in huggingface_copies(model).items():
         if copy in arrays and name in arrays and not np.array_equal(arrays[copy], arrays[name]):
             raise ValueError(f"{copy} must be the same as {name}, as config.json says. Received: folder={folder}")
     return model

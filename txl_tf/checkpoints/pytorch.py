@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from txl_tf.checkpoints.entry import assign_shared
 from txl_tf.checkpoints.huggingface import POSITIONS, huggingface_copies, huggingface_entries
+from txl_tf.checkpoints.loading import load
 from txl_tf.checkpoints.torch_files import read_torch
-from txl_tf.language_model import TransformerXLLM
 
 SETTINGS = dict(untie_r=False, memory_start="empty", layer_norm_epsilon=1e-5, same_length_extra=False, proj_same_dim=True)  # that code's
 _REVERSED = ("crit.cluster_weight", "crit.cluster_bias")  # its last row is that of the first tail cluster
@@ -26,11 +25,8 @@ def load_pytorch_checkpoint(path, config, allow_partial=False):
         ValueError: if the file holds no state_dict, or a tensor is missing, unknown, or of another shape than config gives.
     """
     arrays = _read(path)
-    model = TransformerXLLM(config)
-    copies = huggingface_copies(model)
-    stored = {name: array.shape for name, array in arrays.items() if name not in copies}
-    assign_shared(huggingface_entries(model), stored, arrays.get, "path", path, allow_partial)
-    return model
+    stored = {name: array.shape for name, array in arrays.items()}
+    return load(config, huggingface_entries, stored, arrays.get, "path", path, allow_partial, huggingface_copies)
 
 
 def pytorch_settings(path):

@@ -5,9 +5,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.checkpoints.entry import Entry, assign_shared, check_fixed
+from txl_tf.checkpoints.entry import Entry, check_fixed
+from txl_tf.checkpoints.loading import load
 from txl_tf.heads.full_softmax import FullSoftmax
-from txl_tf.language_model import TransformerXLLM
 
 TRAINING_STATE = ("/Adam", "/Adam_1", "beta1_power", "beta2_power", "global_step")
 
@@ -83,9 +83,7 @@ def load_tf1_checkpoint(prefix, config, allow_partial=False):
         ValueError: if no checkpoint is there, or a variable is missing, unknown, or of another shape than config gives.
     """
     reader, stored = _opened(prefix)
-    model = TransformerXLLM(config)
-    assign_shared(tf1_entries(model), stored, reader.get_tensor, "prefix", prefix, allow_partial)
-    return model
+    return load(config, tf1_entries, stored, reader.get_tensor, "prefix", prefix, allow_partial)
 
 
 def _opened(prefix):
