@@ -47,7 +47,7 @@ class OriginalCorpus(CorpusBase):
     def __init__(self, record_info_dir, data_dir, corpus_info_path=None, rows=None, vocab_file=None):
         above = os.path.dirname(str(data_dir).rstrip("/"))
         info_path = os.path.join(above, "corpus-info.json") if corpus_info_path is None else str(corpus_info_path)
-        info = _read_corpus_info(info_path)
+        info = read_corpus_info(info_path)
         self._found = {split: find_record_info(record_info_dir, split) for split in SPLITS}
         chosen = {split: _chosen(found, (rows or {}).get(split)) for split, found in self._found.items()}
         self._records = {split: OriginalRecords(_record_info_path(record_info_dir, split, sizes), data_dir)
@@ -120,7 +120,13 @@ def _record_info_path(folder, split, sizes):
     return os.path.join(str(folder), f"record_info-{split}.bsz-{batch_size}.tlen-{tgt_len}{suffix}.json")
 
 
-def _read_corpus_info(path):
+def read_corpus_info(path):
+    """Returns the dict of vocab_size, cutoffs and dataset in a corpus-info.json of the original code.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds something else.
+    """
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"Expected corpus-info.json of the original code at --corpus_info_path. "
                                 f"Received: corpus_info_path={path}")

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from data_utils.datasets import DATASETS, STARTS
+from data_utils.original_corpus import read_corpus_info
 from data_utils.vocabulary import load_vocabulary
 from data_utils.vocabulary_files import original_of, original_vocabulary, read_vocabulary_file
 from txl_tf.checkpoints.huggingface import huggingface_config, load_huggingface
@@ -22,7 +23,8 @@ SOURCES = ("tf1", "huggingface", "pytorch")
 VOCABULARIES = ("vocabulary.json", "vocab.pkl", "vocab.bin", "vocab.json")  # what a folder of Hugging Face's may hold
 
 
-def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=None, dataset=None, allow_partial=False):
+def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=None, dataset=None, allow_partial=False,
+            corpus_info_path=None):
     """Writes the model of a checkpoint, and its vocabulary where that is known, as a model folder, and returns its ModelConfig.
 
     Args:
@@ -36,16 +38,21 @@ def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=
         settings: {name: value} of a ModelConfig that override the preset's.
         dataset: name in data_utils.datasets.DATASETS, which says how the vocabulary is used; None: the preset's, or what corpus says.
         allow_partial: whether variables that are missing or unknown are only logged.
+        corpus_info_path: the original's corpus-info.json, for the cutoffs, the size of the vocabulary and dataset; None: the one
+            beside corpus, if there is one.
 
     Raises:
+        FileNotFoundError: if there is no corpus_info_path.
         ValueError: if the checkpoint, the corpus and the settings can't be used together, before anything is written.
     """
     check_folder(output, "output")
     chosen = preset(preset_name) if preset_name else {}
+    info = _corpus_info(corpus_info_path, corpus)
     given = {**chosen.get("model", {}), **(settings or {})}
+    given = _joined(given, {name: info[name] for name in ("n_token", "cutoffs") if info}, info.get("path"))
     config = {"tf1": _tf1_config, "huggingface": _huggingface_config, "pytorch": _pytorch_config}[source](checkpoint, given, preset_name)
     corpus = _vocabulary_beside(checkpoint) if corpus is None and source == "huggingface" else corpus
-    vocabulary = None if corpus is None else _vocabulary(corpus, dataset or chosen.get("data", {}).get("dataset"), config.n_token)
+    vocabulary = None if corpus is None else _vocabulary(corpus, dataset or chosen.get("data", info).get("dataset"), config.n_token)
     if source == "huggingface":
         model = load_huggingface(checkpoint, allow_partial, config)
     else:
@@ -53,6 +60,27 @@ def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=
     with writing(output, "output"):
         save_model(model, output, vocabulary)
     return config
+
+
+def _corpus_info(path, corpus):
+    """Returns n_token, cutoffs, dataset and path of a corpus-info.json, or of that beside the corpus; {} if there is none."""
+    if path is None and corpus is not None:
+        beside = os.path.join(os.path.dirname(corpus), "corpus-info.json")
+        path = beside if tf.io.gfile.exists(beside) else None
+    if path is None:
+        return {}
+    found = read_corpus_info(path)
+    size = found["vocab_size"]
+    return {"n_token": size, "cutoffs": tuple(cutoff for cutoff in found["cutoffs"] if 0 < cutoff < size), "dataset": found["dataset"], "path": path}
+
+
+def _joined(given, info, path):
+    """Returns the settings that were given with those of a corpus-info.json. Raises ValueError where they contradict each other."""
+    other = [name for name in info if given.get(name, info[name]) != info[name]]
+    if other:
+        raise ValueError(f"The settings must be those of corpus-info.json, which has {', '.join(f'{name}={info[name]}' for name in other)}. "
+                         f"Received: {', '.join(f'{name}={given[name]}' for name in other)}, corpus_info_path={path}")
+    return {**given, **info}
 
 
 def _tf1_config(prefix, given, preset_name):
@@ -73,7 +101,7 @@ def _check_given(name, given, preset_name):
 
 
 def _huggingface_config(folder, given, _):
-    told = dataclasses.asdict(huggingface_config(folder))
+    told = dataclasses.asdict(huggingface_config(folder, given))
     free = ("dropout", "dropatt", "tgt_len", "mem_len", "same_length", "clamp_len")
     return _agreed({name: value for name, value in told.items() if name not in free},
                    {**{name: told[name] for name in free}, **given}, "checkpoint", folder)
@@ -122,7 +150,7 @@ def main(argv):
     with one_sentence("txl_tf.convert", ValueError, OSError, MemoryError, tf.errors.OpError):
         check_no_arguments(argv)
         config = convert(given["from"].value, given.checkpoint, given.output, given.corpus, given.preset, given_model_settings(),
-                         given.dataset, given.allow_partial)
+                         given.dataset, given.allow_partial, given.corpus_info_path)
         say(f"a model of {config.n_layer} layers and {config.n_token:,} tokens lies in {given.output}")
 
 
@@ -131,6 +159,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("checkpoint", None, "prefix or folder of the checkpoint (tf1), the folder (huggingface), or the file (pytorch)", required=True)
     flags.DEFINE_string("corpus", None, "its vocabulary: cache.pkl, vocab.pkl, vocab.bin, vocab.json, vocabulary.json or a list of words; unset: "
                         "what lies in a folder of Hugging Face's, or none")
+    flags.DEFINE_string("corpus_info_path", None, "the original's corpus-info.json, which tells the cutoffs; unset: the one beside --corpus, if any")
     flags.DEFINE_string("dataset", None, "the dataset it was trained on; unset: the preset's, or what the corpus says")
     flags.DEFINE_string("output", None, "folder to write the model to", required=True)
     flags.DEFINE_bool("allow_partial", False, "list the variables that are missing, and keep their initial values, or unknown, and go on")

@@ -87,18 +87,26 @@ def _settings_there(config):
         "layer_norm_epsilon": config.layer_norm_epsilon, **{name: getattr(config, name) for name in SAME_NAMES}, "tgt_len": config.tgt_len}
 
 
-def huggingface_config(folder):
-    """Returns the ModelConfig that the config.json of a folder describes. Raises ValueError if it has no counterpart here."""
+def huggingface_config(folder, given=None):
+    """Returns the ModelConfig that the config.json of a folder describes.
+
+    Args:
+        folder: with config.json.
+        given: {name: value} of a ModelConfig's settings, for what it does not say.
+
+    Raises:
+        ValueError: if a setting has no counterpart here, or neither config.json nor given says one that is needed.
+    """
     path = os.path.join(folder, CONFIG)
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            found = {**(given or {}), **json.load(file)}
         size = found.get("vocab_size", found.get("n_token"))
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"folder must hold a {CONFIG} ({error}). Received: folder={folder}") from error
     missing = [name for name in NEEDED if name not in found] + ([] if size is not None else ["vocab_size"])
     if missing:
-        raise ValueError(f"{CONFIG} must say {', '.join(missing)}. Received: folder={folder}")
+        raise ValueError(f"{CONFIG} must say {', '.join(missing)}, or it must be given. Received: folder={folder}")
     for name, value in FIXED.items():
         if found.get(name, value) != value:
             raise ValueError(f"{name} must be {value}, for nothing else is known here. Received: {name}={found[name]}, folder={folder}")

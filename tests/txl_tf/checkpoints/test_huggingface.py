@@ -144,10 +144,16 @@ def test_an_older_config_will_do(folder):
     assert config == huggingface_config(GOLDEN / MODELS[0]).__class__(**{**vars(huggingface_config(GOLDEN / MODELS[0])), "tgt_len": 128})
 
 
+def test_what_a_config_lacks_may_be_given(folder):
+    path = folder(without=("n_head", "cutoffs", "vocab_size"))
+    whole = huggingface_config(GOLDEN / MODELS[0])
+    assert huggingface_config(path, {"n_head": 4, "cutoffs": (20, 45, 80), "n_token": 120, "d_model": 1}) == whole
+
+
 @pytest.mark.parametrize("settings, message", [
     ({"attn_type": 2}, "attn_type must be 0, for nothing else is known here. Received: attn_type=2, folder="), ({"sample_softmax": 5}, "sample_softmax must be -1"),
     ({"tie_projs": [True] * 4}, "tie_projs must be .*Received: tie_projs="), ({"tie_projs": [False, True, False, True]}, "tie_projs must be"),
-    ({"without": ("n_head", "vocab_size")}, "config.json must say n_head, vocab_size. Received: folder="),
+    ({"without": ("n_head", "vocab_size")}, "config.json must say n_head, vocab_size, or it must be given. Received: folder="),
     ({"d_inner": 97}, r"CoreNet.* must have the shape \(.*97.*\) that config gives. Received: shape="),
     ({"n_layer": 3}, r"it lacks \['transformer.layers.2.dec_attn.layer_norm.bias', .* and has besides none. Received: folder="),
     ({"n_layer": 1}, r"it lacks none and has besides \['transformer.layers.1.dec_attn.layer_norm.bias'"),

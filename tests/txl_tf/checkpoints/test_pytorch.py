@@ -40,8 +40,7 @@ def written(tmp_path, monkeypatch):
     return write
 
 
-@pytest.mark.parametrize("layout", [zip_layout, old_layout])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name, layout", [*((name, zip_layout) for name in MODELS), ("one table", old_layout)])
 def test_settings_and_weights(written, name, layout):
     model, path = model_of(name), written(state_dict(model_of(name)), layout)
     told = pytorch_settings(path)
