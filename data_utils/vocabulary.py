@@ -26,7 +26,7 @@ def load_vocabulary(path):
         with tf.io.gfile.GFile(path, "rb") as file:
             content = json.loads(file.read().decode("utf-8"))
         kind = content.pop("kind")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"Expected a JSON object with the kind of a vocabulary. Received: path={path}") from error
     if kind not in list(VOCABULARIES):
         raise ValueError(

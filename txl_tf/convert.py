@@ -45,6 +45,9 @@ def convert(source, checkpoint, output, corpus=None, preset_name=None, settings=
         FileNotFoundError: if there is no corpus_info_path.
         ValueError: if the checkpoint, the corpus and the settings can't be used together, before anything is written.
     """
+    for name, path in {"checkpoint": checkpoint, "output": output}.items():
+        if not path:
+            raise ValueError(f"{name} must be a path. Received: {name}={path!r}")
     check_folder(output, "output")
     chosen = preset(preset_name) if preset_name else {}
     info = _corpus_info(corpus_info_path, corpus)

@@ -47,7 +47,7 @@ def test_digests_differ_between_kinds():
     assert len({example(kind).sha256() for kind in ("byte", "char", "word")}) == 3
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", "3", "{", "null", '"byte"', "\xff"])
+@pytest.mark.parametrize("content", ["", "[]", "{}", "3", "{", "null", '"byte"', "\xff", "[" * 10 ** 5])
 def test_loading_refuses_what_is_no_vocabulary(content, tmp_path):
     path = tmp_path / "vocabulary.json"
     path.write_text(content, encoding="latin-1")

@@ -110,6 +110,9 @@ INFO = str(EVALUATED / "text8" / "corpus-info.json")
     ({"corpus": "nowhere.pkl"}, "corpus must be the file of a vocabulary .*Received: corpus=nowhere.pkl"),
     ({"corpus": str(GOLDEN / "data" / "hf_built" / "vocab.pkl")}, "corpus must be the file of a vocabulary .*name=re._compile"),
     ({"checkpoint": "nowhere"}, "prefix must be the path of a TensorFlow checkpoint. Received: prefix=nowhere"),
+    ({"output": ""}, "output must be a path. Received: output=''"), ({"checkpoint": ""}, "checkpoint must be a path. Received: checkpoint=''"),
+    ({"settings": {"mem_len": 8, "pre_lnorm": True, "layer_norm_epsilon": 1e-5}},
+     r"which has pre_lnorm=False, layer_norm_epsilon=1e-12. Received: pre_lnorm=True, layer_norm_epsilon=1e-05, checkpoint="),
     ({"output": __file__}, "output must be a folder that can be written"),
 ])
 def test_what_does_not_belong_together_is_refused_before_anything_is_written(changes, message, tmp_path):

@@ -102,11 +102,14 @@ def huggingface_config(folder, given=None):
         with open(path, encoding="utf-8") as file:
             found = {**(given or {}), **json.load(file)}
         size = found.get("vocab_size", found.get("n_token"))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"folder must hold a {CONFIG} ({error}). Received: folder={folder}") from error
     missing = [name for name in NEEDED if name not in found] + ([] if size is not None else ["vocab_size"])
     if missing:
         raise ValueError(f"{CONFIG} must say {', '.join(missing)}, or it must be given. Received: folder={folder}")
+    for name, kind in {"cutoffs": (list, tuple), "tie_projs": list}.items():
+        if not isinstance(found.get(name, []), kind):
+            raise ValueError(f"{name} must be a list. Received: {name}={found[name]!r}, folder={folder}")
     for name, value in FIXED.items():
         if found.get(name, value) != value:
             raise ValueError(f"{name} must be {value}, for nothing else is known here. Received: {name}={found[name]}, folder={folder}")

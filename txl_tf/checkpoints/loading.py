@@ -21,8 +21,11 @@ def load(config, entries_of, stored, value_of, name, source, allow_partial=False
         passed_over: function from a model to the names in the checkpoint that it needs no value of.
 
     Raises:
-        ValueError: as `shared_names`.
+        ValueError: as `shared_names`, or if there are more layers than variables.
     """
+    if config.n_layer > len(stored):  # a name for every layer would take long to make
+        raise ValueError(f"n_layer must be at most {len(stored)}, as many variables as the checkpoint has. "
+                         f"Received: n_layer={config.n_layer}, {name}={source}")
     with _allocated_later(config) as model:
         entries, unneeded = entries_of(model), set(passed_over(model))
         needed = {each: shape for each, shape in stored.items() if each not in unneeded}

@@ -1,6 +1,7 @@
 """Checkpoints of the original TensorFlow 1 code: which of its variables is which of ours, both ways."""
 
 import os
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +10,7 @@ from txl_tf.checkpoints.entry import Entry, check_fixed
 from txl_tf.checkpoints.loading import load
 from txl_tf.heads.full_softmax import FullSoftmax
 
+SETTINGS = dict(attention="relative", tie_weight=True, pre_lnorm=False, layer_norm_epsilon=1e-12, same_length_extra=True)  # that code's
 TRAINING_STATE = ("/Adam", "/Adam_1", "beta1_power", "beta2_power", "global_step")
 
 
@@ -75,7 +77,7 @@ def load_tf1_checkpoint(prefix, config, allow_partial=False):
     """Returns a TransformerXLLM with the weights of a checkpoint of the original TensorFlow code; Adam's state is passed over.
 
     Args:
-        prefix: path of the checkpoint without its suffix, such as ".../model.ckpt-0", or its folder.
+        prefix: path of the checkpoint without its suffix, such as ".../model.ckpt-0", or its folder, or a file of it.
         config: the ModelConfig it was made with; layer_norm_epsilon is 1e-12 and memory_start "zeros" in that code.
         allow_partial: whether variables that are missing, and keep their initial values, or are unknown are only logged.
 
@@ -83,21 +85,38 @@ def load_tf1_checkpoint(prefix, config, allow_partial=False):
         ValueError: if no checkpoint is there, or a variable is missing, unknown, or of another shape than config gives.
     """
     reader, stored = _opened(prefix)
-    return load(config, tf1_entries, stored, reader.get_tensor, "prefix", prefix, allow_partial)
+
+    def value_of(name):
+        try:
+            return reader.get_tensor(name)
+        except (IndexError, tf.errors.OpError) as error:
+            raise ValueError(f"prefix must be an undamaged checkpoint, with all its files ({getattr(error, 'message', None) or error}). "
+                             f"Received: prefix={prefix}") from error
+
+    return load(config, tf1_entries, stored, value_of, "prefix", prefix, allow_partial)
 
 
 def _opened(prefix):
     """Returns a reader of a checkpoint, and {name: shape} without what only training needs."""
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
+        reader = tf.train.load_checkpoint(_found(str(prefix)))
     except (ValueError, tf.errors.OpError) as error:
         raise ValueError(f"prefix must be the path of a TensorFlow checkpoint. Received: prefix={prefix}") from error
     return reader, {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()
                     if not name.endswith(TRAINING_STATE)}
 
 
+def _found(path):
+    """Returns the prefix of the checkpoint that a prefix, one of its files, its folder or the file named checkpoint stands for."""
+    folder = os.path.dirname(path) if os.path.basename(path) == "checkpoint" else path
+    if not tf.io.gfile.isdir(folder):
+        return re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    found = tf.io.gfile.glob(os.path.join(folder, "*.index"))
+    return tf.train.latest_checkpoint(folder) or (found[0].removesuffix(".index") if len(found) == 1 else folder)
+
+
 def tf1_settings(prefix):
-    """Returns {name: value} of the settings of a ModelConfig that the shapes in a checkpoint of the original code tell.
+    """Returns {name: value} of the settings of a ModelConfig that the shapes in a checkpoint of the original code tell, and SETTINGS.
 
     They do not tell tgt_len, mem_len, clamp_len, same_length and the rates of dropout.
 
@@ -118,7 +137,7 @@ def _told(stored):
     d_model, d_inner = stored["transformer/layer_0/ff/layer_1/kernel"]
     *layers, n_head, d_head = stored["transformer/r_w_bias"]
     d_embed, cutoffs = tables[0][1], tuple(int(end) for end in np.cumsum([size for size, in biases])[:-1])
-    told = dict(n_token=sum(rows for rows, _ in tables), d_model=d_model, d_inner=d_inner, n_head=n_head, d_head=d_head, d_embed=d_embed,
+    told = dict(SETTINGS, n_token=sum(rows for rows, _ in tables), d_model=d_model, d_inner=d_inner, n_head=n_head, d_head=d_head, d_embed=d_embed,
                 n_layer=sum(name.endswith("/ff/layer_1/kernel") for name in stored), untie_r=bool(layers), cutoffs=cutoffs)
     if cutoffs:
         told["div_val"] = d_embed // tables[1][1] if len(tables) > 1 else 1
@@ -147,8 +166,9 @@ def save_tf1_checkpoint(model, prefix):
     Raises:
         ValueError: if a setting has no counterpart there, before anything is written.
     """
-    fixed = {"attention": "relative", "memory_start": "zeros", "layer_norm_epsilon": 1e-12, "pre_lnorm": False}
-    check_fixed(model.config, {**fixed, **({"same_length_extra": True} if model.config.same_length else {})}, "the original program")
+    free = () if model.config.same_length else ("same_length_extra",)
+    fixed = {name: value for name, value in SETTINGS.items() if name not in free}
+    check_fixed(model.config, {"memory_start": "zeros", **fixed}, "the original program")
     entries = tf1_entries(model)
     tf.io.gfile.makedirs(os.path.dirname(os.path.abspath(prefix)) if "://" not in str(prefix) else os.path.dirname(str(prefix)))
     tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(entries), shape_and_slices=[""] * len(entries),

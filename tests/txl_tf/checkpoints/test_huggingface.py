@@ -151,6 +151,8 @@ def test_what_a_config_lacks_may_be_given(folder):
 
 
 @pytest.mark.parametrize("settings, message", [
+    ({"cutoffs": None}, "cutoffs must be a list. Received: cutoffs=None, folder="), ({"tie_projs": "ab"}, "tie_projs must be a list. Received: tie_projs='ab'"),
+    ({"n_layer": 10 ** 6}, r"n_layer must be at most \d+, as many variables as the checkpoint has. Received: n_layer=1000000, folder="),
     ({"attn_type": 2}, "attn_type must be 0, for nothing else is known here. Received: attn_type=2, folder="), ({"sample_softmax": 5}, "sample_softmax must be -1"),
     ({"tie_projs": [True] * 4}, "tie_projs must be .*Received: tie_projs="), ({"tie_projs": [False, True, False, True]}, "tie_projs must be"),
     ({"without": ("n_head", "vocab_size")}, "config.json must say n_head, vocab_size, or it must be given. Received: folder="),
@@ -163,9 +165,15 @@ def test_what_has_no_counterpart_is_refused_by_name(folder, settings, message):
         txl_tf.load_huggingface(folder(**settings))
 
 
-def test_missing_files_are_refused(folder, tmp_path):
+@pytest.mark.parametrize("content", [None, "", "[1]", "null", '"a"', "[" * 10 ** 5])
+def test_settings_that_are_none_are_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
     with pytest.raises(ValueError, match="folder must hold a config.json .*Received: folder="):
         txl_tf.load_huggingface(tmp_path)
+
+
+def test_missing_files_are_refused(folder, tmp_path):
     (folder() / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="folder must hold model.safetensors or .*Received: folder="):
         txl_tf.load_huggingface(tmp_path)

@@ -186,7 +186,7 @@ def test_what_was_loaded_comes_out_bit_by_bit(name, tmp_path):
 
 @pytest.mark.parametrize("settings, message", [
     ({}, "The model must have memory_start=zeros, layer_norm_epsilon=1e-12, .*Received: memory_start=empty, layer_norm_epsilon=1e-05"),
-    ({"same_length": True, "same_length_extra": False}, "same_length_extra=True"), ({"tie_weight": False}, "tie_weight must be True"),
+    ({"same_length": True, "same_length_extra": False}, "same_length_extra=True"), ({"tie_weight": False}, "The model must have tie_weight=True, as the original program has. Received: tie_weight=False"),
 ])
 def test_what_has_no_counterpart_there_is_not_written(settings, message, tmp_path):
     theirs = {"memory_start": "zeros"} if settings else {"layer_norm_epsilon": 1e-5}
@@ -219,12 +219,29 @@ def test_training_state_in_the_checkpoint_is_passed_over(rewritten):
         np.testing.assert_array_equal(weight, expected)
 
 
-def test_a_folder_with_a_checkpoint_file_will_do(tmp_path):
+@pytest.fixture
+def copied(tmp_path):
+    """A folder with the files of the first golden checkpoint."""
     for file in (GOLDEN / CONFIGS[0]).glob("model.ckpt.*"):
         shutil.copy(file, tmp_path)
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt"\n')
-    model = load_tf1_checkpoint(tmp_path, config_of(CONFIGS[0]))
-    np.testing.assert_array_equal(model.head.bias, load(CONFIGS[0]).head.bias)
+    return tmp_path
+
+
+@pytest.mark.parametrize("state", [None, "model.ckpt", "/somewhere/else/model.ckpt-7"])
+@pytest.mark.parametrize("file", ["", "checkpoint", "model.ckpt.index", "model.ckpt.data-00000-of-00001"])
+def test_a_folder_or_a_file_of_it_will_do(copied, file, state):
+    if state is not None:
+        (copied / "checkpoint").write_text(f'model_checkpoint_path: "{state}"\n')
+    assert tf1_settings(copied / file) == tf1_settings(GOLDEN / CONFIGS[0] / "model.ckpt")
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:5000], lambda data: b"\x55" * len(data), lambda data: None])
+def test_damaged_values_are_refused(copied, damage):
+    path = copied / "model.ckpt.data-00000-of-00001"
+    content = damage(path.read_bytes())
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"prefix must be an undamaged checkpoint, with all its files \(.+\). Received: prefix=.*model.ckpt$"):
+        load_tf1_checkpoint(copied / "model.ckpt", config_of(CONFIGS[0]))
 
 
 @pytest.mark.parametrize("changes, message", [
