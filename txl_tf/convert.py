@@ -15,7 +15,7 @@ from txl_tf.checkpoints.pytorch import load_pytorch_checkpoint, pytorch_settings
 from txl_tf.checkpoints.tf1 import load_tf1_checkpoint, tf1_settings
 from txl_tf.config import ModelConfig
 from txl_tf.faults import check_folder, one_sentence, say, writing
-from txl_tf.flags import check_no_arguments, define_model_flags, given_model_settings
+from txl_tf.flags import as_flags, check_no_arguments, define_model_flags, given_model_settings
 from txl_tf.model_folder import save_model
 from txl_tf.presets import preset
 
@@ -155,6 +155,7 @@ def main(argv):
         config = convert(given["from"].value, given.checkpoint, given.output, given.corpus, given.preset, given_model_settings(),
                          given.dataset, given.allow_partial, given.corpus_info_path)
         say(f"a model of {config.n_layer} layers and {config.n_token:,} tokens lies in {given.output}")
+        say(f"its settings, for a run that begins with it (--warm_start_path={given.output}): {as_flags(config)}")
 
 
 if __name__ == "__main__":

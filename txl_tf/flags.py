@@ -58,6 +58,13 @@ def given_model_settings():
     return _given(ModelConfig)
 
 
+def as_flags(config):
+    """Returns the flags of a command line that give a ModelConfig's settings, n_token apart, which the vocabulary gives, as one text."""
+    changed = {field.name: getattr(config, field.name) for field in _fields(ModelConfig) if getattr(config, field.name) != field.default}
+    return " ".join(f"--{'' if value else 'no'}{name}" if isinstance(value, bool) else
+                    f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in changed.items())
+
+
 def check_no_arguments(argv):
     """Raises ValueError if a command line has more than flags; argv is what absl leaves of it."""
     if len(argv) > 1:

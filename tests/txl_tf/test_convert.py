@@ -133,7 +133,9 @@ def place(tmp_path_factory):
     (place / "text8" / "cache.pkl").write_bytes(pickle.dumps({"idx2sym": symbols}, 2))
     ended = forks().run("-m", "txl_tf.convert", "--from=tf1", f"--checkpoint={EVALUATED / 'model.ckpt'}", "--corpus=text8/cache.pkl",
                         "--dataset=text8", "--mem_len=20", "--clamp_len=12", "--same_length", "--tgt_len=8", "--output=new", cwd=place)
-    assert (ended.returncode, ended.stdout) == (0, "a model of 2 layers and 25 tokens lies in new\n"), ended.stderr
+    first, settings = (ended.stdout.splitlines() + ["", ""])[:2]
+    assert (ended.returncode, first) == (0, "a model of 2 layers and 25 tokens lies in new"), ended.stderr
+    (place / "flags.txt").write_text(settings.removeprefix("its settings, for a run that begins with it (--warm_start_path=new): "))
     return place
 
 
@@ -160,10 +162,10 @@ def test_training_goes_on_from_it(place):
     for split in ("train", "valid", "test"):
         (place / "mine" / f"{split}.txt").write_text("the king of the sea is here " * 40)
     ended = forks().run("train_gpu.py", "--warm_start_path=new", "--data_dir=mine", "--vocab_file=new/vocabulary.json", "--vocabulary=char",
-                        "--model_dir=tuned", "--n_layer=2", "--d_model=16", "--n_head=2", "--d_head=8", "--d_inner=32", "--mem_len=20",
-                        "--tgt_len=8", "--train_steps=2", "--warmup_steps=1", "--train_batch_size=2", "--eval_batch_size=2", "--eval_tgt_len=8",
-                        cwd=place)
+                        "--model_dir=tuned", *(place / "flags.txt").read_text().split(), "--train_steps=2", "--warmup_steps=1",
+                        "--train_batch_size=2", "--eval_batch_size=2", "--eval_tgt_len=8", cwd=place)
     assert ended.returncode == 0, ended.stderr
+    assert json.loads((place / "tuned" / "config.json").read_text())["model"] == json.loads((place / "new" / "config.json").read_text())["model"]
 
 
 def test_the_command_says_what_is_wrong_in_one_line(place):

@@ -188,6 +188,13 @@ def test_an_unknown_preset_lists_those_there_are(parse):
     assert str(refusal.value).endswith("Received: preset=enwik9")
 
 
+@pytest.mark.parametrize("settings", [
+    {}, {"d_model": 60, "d_embed": 192, "cutoffs": (3, 7), "div_val": 2, "proj_same_dim": False, "same_length": True, "layer_norm_epsilon": 1e-5}])
+def test_settings_as_flags_give_them_again(parse, settings):
+    config = ModelConfig(n_token=UNKNOWN_VOCABULARY, **settings)
+    assert parse(*txl_tf.flags.as_flags(config).split())[0] == config
+
+
 def test_the_run_is_named_after_its_data(parse):
     assert parse("--data_dir=/somewhere/mine/")[1].model_dir == "runs/mine"
     assert parse("--data_dir=/somewhere/mine", "--model_dir=there")[1].model_dir == "there"
