@@ -21,7 +21,7 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
     Args:
         num_heads: heads N.
         head_dim: width H of a head's values.
-        mixed: layers of attention, of as many heads, that are in no other model; only what makes their scores is built.
+        mixed: layers of attention, of as many heads and the same dtype, that are in no other model; only what makes their scores is built.
         weighting: how they are weighed.
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of the kernels of values and outputs.
@@ -39,8 +39,8 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
         (B, T, D), with return_attention_scores also the weights (B, N, T, S) in float32, before dropout.
 
     Raises:
-        ValueError: if a size is below 1, fewer than two layers are mixed (with "sigmoid": not two), one is built, a mixture itself or of
-            another number of heads, weighting is no known one, or inputs or memory do not suit one of the layers.
+        ValueError: if a size is below 1, fewer than two layers are mixed (with "sigmoid": not two), one is built, mixed twice, a mixture
+            itself or of another number of heads or dtype, weighting is no known one, or inputs or memory do not suit one of the layers.
 
     Example:
         mixed = [DotProductMultiHeadAttention(8, 64), DenseSynthesizer(8, 64, max_length=256)]
@@ -60,13 +60,17 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
         for layer in mixed:
             if not isinstance(layer, MultiHeadAttentionBase) or isinstance(layer, MixtureSynthesizer) or layer.built:
                 raise ValueError(f"mixed must be layers of attention that are not built, and no mixtures. Received: mixed={kinds}")
-            if layer.num_heads != num_heads:
-                raise ValueError(f"mixed must have num_heads={num_heads}. Received: {type(layer).__name__}, num_heads={layer.num_heads}")
+            for name in ("num_heads", "compute_dtype"):
+                wanted, received = getattr(self, name), getattr(layer, name)
+                if received != wanted:
+                    raise ValueError(f"mixed must have {name}={wanted}. Received: {type(layer).__name__}, {name}={received}")
         self.mixed = list(mixed)
         self.weighting = weighting
 
     def build_scores(self, width):
         for layer in self.mixed:
+            if layer.built:
+                raise ValueError(f"mixed must be layers that are mixed but once. Received: {type(layer).__name__}, name={layer.name}")
             layer.build_scores(width)
             layer.built = True
         if self.weighting != "sum":
