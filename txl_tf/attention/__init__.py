@@ -53,6 +53,8 @@ def attention_layer(kind, num_heads, head_dim, settings, **kwargs):
     make, names = ATTENTIONS[kind]
     own = {argument: settings[setting] for argument, setting in names.items() if setting in settings}
     if kind == "mixture":
+        if kind in settings.get("mixture_of", ()):
+            raise ValueError(f"mixture_of must be no mixtures. Received: mixture_of={tuple(settings['mixture_of'])}")
         shared = {argument: value for argument, value in kwargs.items() if argument in ("kernel_initializer", "dtype")}
         own["mixed"] = [attention_layer(part, num_heads, head_dim, settings, **shared) for part in settings.get("mixture_of", ())]
     return make(num_heads, head_dim, **own, **kwargs)
