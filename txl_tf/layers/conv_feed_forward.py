@@ -28,7 +28,7 @@ class ConvFeedForward(FeedForward):
         (B, T, D).
 
     Raises:
-        ValueError: if inner_dim or kernel_size is below 1.
+        ValueError: if inner_dim or kernel_size is below 1, or before has another number of tokens.
 
     Example:
         outputs = ConvFeedForward(inner_dim=2048, dropout=0.1)(hidden)
@@ -44,6 +44,8 @@ class ConvFeedForward(FeedForward):
     def call(self, inputs, before=None, training=None):
         if before is None:
             inputs = tf.pad(inputs, ((0, 0), (self.context_len, 0), (0, 0)))
+        elif before.shape[1] not in (None, self.context_len):
+            raise ValueError(f"before must be {self.context_len} tokens, kernel_size - 1. Received: before.shape={before.shape}")
         else:
             inputs = tf.concat([tf.cast(before, inputs.dtype), inputs], axis=1)  # (B, F-1+T, D)
         return super().call(unfolded(inputs[:, None], self.kernel_size)[:, 0], training=training)
