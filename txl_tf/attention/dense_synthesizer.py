@@ -41,7 +41,7 @@ class DenseSynthesizer(SynthesizerBase):
     - "linear": W x + b.
     - "bottleneck": as two_layer, with bottleneck_dim hidden units.
     - "conv", "conv_bottleneck": as two_layer and bottleneck, each product a convolution over kernel_sizes tokens, padded on the
-      left; what lies before the segment comes from memory.
+      left; what lies before the segment comes from memory. A token that no query may see counts as none.
     - "glu": (W x + b) * sigmoid(V x + c).
     - "query", the official code's: W relu(Q x), with a query projection Q of the whole token to H numbers a head, and one H x l matrix W
       for all heads, without biases.

@@ -34,7 +34,8 @@ class TransformerXLBlock(keras.layers.Layer):
     Call arguments:
         inputs: (B, T, D).
         memory: None or (B, M, E), what was `remembered` of the tokens before: E is D, and 2 D with convolutions in the feed-forward layer.
-        attention_mask: None, (T, S) or (B, T, S) boolean, true where a query may look.
+        attention_mask: None, (T, S) or (B, T, S) boolean, true where a query may look. Convolutions in the feed-forward layer read
+            none of the memory's tokens that no query may see, but all of the segment's.
         position_embedding: None or (S, D), shared sinusoids.
         return_attention_scores: also return the attention weights.
         return_remembered: also return what a later segment's memory must hold of this one.
