@@ -25,7 +25,8 @@ class TestCase(unittest.TestCase):
 
         Args:
             layer_class: the class.
-            init_kwargs: arguments of __init__, best other than the defaults, so that a lost one shows.
+            init_kwargs: arguments of __init__, best other than the defaults, so that a lost one shows; a function stands for what it
+                makes of a dtype policy.
             call_kwargs: arguments of call; arrays stand for tensors. Choose T, M and S that differ.
             expected_shape: shape of the (first) output.
             expected_trainable_weights: number of trainable variables.
@@ -34,7 +35,7 @@ class TestCase(unittest.TestCase):
             output_dtype: dtype of the (first) output, None: the layer's compute dtype.
         """
         self._check_class(layer_class)
-        layer = layer_class(**init_kwargs)
+        layer = made(layer_class, init_kwargs)
         outputs = first(layer(**call_kwargs))
         randomize(layer)
         outputs = first(layer(**call_kwargs))
@@ -45,7 +46,7 @@ class TestCase(unittest.TestCase):
         self._check_symbolic_call(layer, call_kwargs)
         self._check_compiled_step(layer, call_kwargs)
         for policy in LOW_PRECISION:
-            self._check_low_precision(layer_class(**init_kwargs, dtype=policy), call_kwargs, output_dtype)
+            self._check_low_precision(made(layer_class, init_kwargs, policy), call_kwargs, output_dtype)
 
     def run_segment_test(self, layer_class, init_kwargs, width, batch=2, lengths=(3, 5, 1), rtol=TOLERANCE, atol=TOLERANCE):
         """Checks that a layer whose memory is its own earlier inputs sees the same in segments as at once.
@@ -177,6 +178,12 @@ class TestCase(unittest.TestCase):
         to_memory, to_inputs = tape.gradient(loss, (memory, inputs))
         self.assertIsNone(to_memory, "a gradient reaches the memory")
         self.assertTrue(np.any(to_inputs))
+
+
+def made(layer_class, init_kwargs, dtype=None):
+    """Returns a new layer; functions among its arguments stand for what they make of the dtype policy."""
+    own = {name: value(dtype) if inspect.isfunction(value) else value for name, value in init_kwargs.items()}
+    return layer_class(**own, dtype=dtype)
 
 
 def random_array(*shape, seed=0):

@@ -5,17 +5,19 @@ import pytest
 import tensorflow as tf
 
 from testing.test_case import random_array
-from txl_tf.attention import ATTENTIONS
-from txl_tf.attention.multi_head import MultiHeadAttentionBase, masked_softmax
+from txl_tf.attention.dot_product import DotProductMultiHeadAttention
+from txl_tf.attention.multi_head import MultiHeadAttentionBase, Ring, masked_softmax
+from txl_tf.attention.relative import RelativeMultiHeadAttention
+from txl_tf.attention.shaw import ShawMultiHeadAttention
 
 
 class UniformAttention(MultiHeadAttentionBase):
     """Every visible key is worth the same; weights pass through unchanged if values and context are the identity."""
 
-    def project_query(self, inputs):
+    def project_query(self, inputs, context, visible=None, ring=None):
         return inputs[:, None]
 
-    def scores(self, query, context, positions, roll=None):
+    def scores(self, query, context, positions, ring=None):
         return tf.zeros((*query.shape[:3], context["value"].shape[2]), query.dtype)
 
 
@@ -86,5 +88,61 @@ def test_scores_must_be_implemented():
         MultiHeadAttentionBase(num_heads=1, head_dim=2)(random_array(1, 2, 3))
 
 
-def test_the_table_names_classes_of_attention():
-    assert all(issubclass(layer_class, MultiHeadAttentionBase) for layer_class in ATTENTIONS.values())
+class SameForAllRows(UniformAttention):
+    """Scores (1, N, T, S) that prefer nearer keys."""
+
+    def scores(self, query, context, positions, ring=None):
+        return tf.range(0.0, context["value"].shape[2]) * tf.ones((1, 1, query.shape[2], 1))
+
+
+def test_scores_that_all_rows_share_give_each_row_weights_and_dropout():
+    layer, inputs = SameForAllRows(num_heads=1, head_dim=2, dropout=0.5), random_array(1, 9, 4).repeat(3, 0)
+    weights = layer(inputs, return_attention_scores=True)[1].numpy()
+    expected = np.tril(np.exp(np.arange(9.0))[None].repeat(9, 0))
+    np.testing.assert_allclose(weights, np.broadcast_to(expected / expected.sum(-1, keepdims=True), (3, 1, 9, 9)), 1e-5, 1e-7)
+    assert len({row.tobytes() for row in layer(inputs, training=True).numpy()}) == 3
+
+
+class Spy(UniformAttention):
+    """Keeps what its methods are given."""
+
+    def project_query(self, inputs, context, visible=None, ring=None):
+        self.given = (sorted(context), context["value"].shape, visible)
+        return super().project_query(inputs, context)
+
+    def project_keys(self, inputs):
+        return {"more": inputs[:, None]}
+
+    def check_keys(self, key_len):
+        self.keys = key_len
+        return key_len
+
+
+def test_queries_are_made_with_the_whole_context_and_the_mask():
+    layer, mask = Spy(num_heads=2, head_dim=5), np.ones((3, 7), bool)
+    layer(random_array(2, 3, 6), memory=random_array(2, 4, 6), attention_mask=mask)
+    names, shape, visible = layer.given
+    assert names == ["more", "value"] and shape == (2, 2, 7, 5) and layer.keys == 7
+    np.testing.assert_array_equal(visible, mask)
+
+
+def test_what_is_needed_for_a_subclass_may_be_left_out():
+    layer = UniformAttention(num_heads=2, head_dim=5)
+    layer.build((None, None, 6))
+    assert layer.project_keys(random_array(2, 3, 6)) == {} and layer.project_positions(3) == () and layer.check_keys(3) == 3
+    assert layer.tie_biases(layer) is None
+
+
+@pytest.mark.parametrize("by_head", [False, True])
+def test_attend_does_what_call_does_of_projected_tokens_in_any_order(by_head):
+    for layer in (RelativeMultiHeadAttention(3, 5), DotProductMultiHeadAttention(3, 5), ShawMultiHeadAttention(3, 5, max_length=4)):
+        inputs, memory = random_array(2, 4, 12), random_array(2, 3, 12, seed=1)
+        visible = np.random.default_rng(3).random((2, 4, 7)) < 0.5
+        visible = np.tril(visible | np.eye(4, 7, 3, dtype=bool), 3)
+        expected = layer(inputs, memory=memory, attention_mask=visible)
+        context, ring = layer.project(np.concatenate([memory, inputs], axis=1)), Ring(tf.constant(2), tf.constant([7, 7]))
+        positions = layer.project_positions(7)
+        np.testing.assert_allclose(layer.attend(inputs, context, positions, visible, None, by_head), expected, 1e-5, 1e-6)
+        rolled = {name: np.roll(value, 2, axis=2) for name, value in context.items()}
+        outputs = layer.attend(inputs, rolled, positions, np.roll(visible, 2, axis=-1), ring, by_head)
+        np.testing.assert_allclose(outputs, expected, 1e-5, 1e-6)
