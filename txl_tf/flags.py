@@ -1,6 +1,7 @@
 """absl flags made from the fields of the configurations, and configurations made from the flags."""
 
 import dataclasses
+import importlib.util
 import os
 import typing
 
@@ -75,6 +76,13 @@ def check_folder_of(name, path):
     """Raises ValueError unless the folder of a file that is to be written is there; no path is no file."""
     if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise ValueError(f"{name} must lie in a folder that is there. Received: {name}={path}")
+
+
+def check_plot_file(path):
+    """Raises ValueError unless a picture can be drawn and its folder is there; no path is no picture."""
+    check_folder_of("plot_file", path)
+    if path and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(f"plot_file needs matplotlib: pip install 'txl-tf[plots]'. Received: plot_file={path}")
 
 
 def integers(name, texts):

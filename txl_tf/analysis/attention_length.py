@@ -4,7 +4,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from data_utils.atomic_files import write_json
-from data_utils.opening import open_corpus
+from txl_tf.analysis.model_corpus import open_corpus_of
 from txl_tf.config import EVAL_TGT_LEN, SPLITS
 from txl_tf.faults import one_sentence
 from txl_tf.flags import check_folder_of, check_no_arguments, integers
@@ -81,10 +81,7 @@ def main(argv):
 def _opened(settings):
     """Returns the model with the settings of evaluation, and the corpus, whose vocabulary is the model's."""
     model, vocabulary = load_model_and_vocabulary(settings.model_dir)
-    corpus = open_corpus(settings.dataset, settings.data_dir, settings.tgt_len)
-    if corpus.vocabulary.sha256() != vocabulary.sha256():
-        raise ValueError(f"data_dir must have the vocabulary of the model, of {vocabulary.n_token} symbols. Received: "
-                         f"data_dir={settings.data_dir}, of {corpus.n_token} symbols")
+    corpus = open_corpus_of(vocabulary, settings.dataset, settings.data_dir, settings.tgt_len)
     return evaluation_model(model, clamp_len=settings.clamp_len, same_length=settings.same_length), corpus
 
 

@@ -1,7 +1,6 @@
 """Speed of evaluation with memory beside a model without (Dai et al. 2019, Table 9): `python -m txl_tf.analysis.evaluation_speed`."""
 
 import dataclasses
-import importlib.util
 import statistics
 import time
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from absl import app, flags, logging
 
 from txl_tf.analysis.flops import cached_flops, forward_flops
 from txl_tf.faults import one_sentence
-from txl_tf.flags import check_folder_of, check_no_arguments, define_flags, integers, read_configs
+from txl_tf.flags import check_no_arguments, check_plot_file, define_flags, integers, read_configs
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.inference.per_model import per_model
 from txl_tf.language_model import TransformerXLLM
@@ -122,9 +121,7 @@ def main(argv):
         lengths = integers("attention_length", settings.attention_length)
         if not lengths or min(lengths) < 1:
             raise ValueError(f"attention_length must be integers of at least 1, separated by commas. Received: attention_length={lengths}")
-        check_folder_of("plot_file", settings.plot_file)
-        if settings.plot_file and importlib.util.find_spec("matplotlib") is None:
-            raise ValueError(f"plot_file needs matplotlib: pip install 'txl-tf[plots]'. Received: plot_file={settings.plot_file}")
+        check_plot_file(settings.plot_file)
         model_config, train_config, _ = read_configs()
         config = dataclasses.replace(fit_to_vocabulary(model_config, settings.n_token), dropout=0.0, dropatt=0.0)
         model = TransformerXLLM(config, dtype=train_config.precision)

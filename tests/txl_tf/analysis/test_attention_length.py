@@ -9,7 +9,7 @@ import pytest
 from testing.number_corpus import NumberCorpus
 from testing.text_folders import write_files
 from testing.tiny_model import tiny_model
-from data_utils import ByteVocabulary, CharVocabulary, prepare_corpus
+from data_utils import ByteVocabulary, CharVocabulary, open_corpus, prepare_corpus
 from txl_tf.analysis import attention_length
 from txl_tf.analysis.attention_length import best_of, sweep
 from txl_tf.inference.evaluation import evaluate, evaluation_model
@@ -95,7 +95,7 @@ def test_the_command_scores_the_split_of_a_prepared_folder(command, folder, mode
     path = folder / "scores.json"
     command(json_file=str(path), clamp_len=2, mem_len=["2", "5"], split="test")
     written = json.loads(path.read_text())
-    segments = attention_length.open_corpus(None, str(folder / "data"), 30).dataset("test", 30)
+    segments = open_corpus(None, str(folder / "data"), 30).dataset("test", 30)
     clamped = evaluation_model(model, clamp_len=2)
     for score in written["scores"]:
         nll, tokens = evaluate(clamped, segments, score["mem_len"])
