@@ -19,6 +19,9 @@ REACHED = {  # notebook: (what to look for in its printed text, whether the numb
         (r"val_perplexity: ([\d.]+)", lambda *found: found[-1] < 115 and found[-1] < found[0]),
         (r"test perplexity ([\d.]+)", lambda perplexity: perplexity < 120),
     ],
+    "synthesizer": [
+        (r"valid ([\d.]+) bpc", lambda relative, dense, random, factorized: max(relative, dense, factorized) < min(3.4, random - 0.1)),
+    ],
     "classifier": [
         (r"accuracy ([\d.]+)", lambda pretrained, random: pretrained > random + 0.02 and pretrained > 0.4),
         (r"loaded and equal: (True)", lambda equal: True),
