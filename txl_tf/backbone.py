@@ -71,9 +71,22 @@ class TransformerXLBackbone(keras.Model):
 
     def call(self, inputs, training=None, mask=None):
         if isinstance(inputs, (tuple, list)):
-            return super().call(inputs, training=training, mask=mask)
+            return super().call(self._checked(inputs), training=training, mask=mask)
         memory = self.initial_memory(tf.shape(inputs)[0], mem_len=None if self.config.memory_start == "zeros" else 0)
         return super().call((inputs, memory), training=training, mask=mask)[0]
+
+    def _checked(self, inputs):
+        """Returns (token_ids, memory); a model that counts places from the segment's first token refuses a memory with slots."""
+        if self.config.window is None:
+            return inputs
+        token_ids, memory = inputs
+        slots, expected = keras.ops.shape(memory["hidden"])[2], f"memory must have no slots, for the model knows {self.config.window} places"
+        if isinstance(slots, int) and slots:
+            raise ValueError(f"{expected}. Received: memory of {slots} slots")
+        if tf.is_tensor(slots):  # known when it runs
+            with tf.control_dependencies([tf.debugging.assert_equal(slots, 0, expected)]):
+                memory = {**memory, "hidden": tf.identity(memory["hidden"])}
+        return token_ids, memory
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         if isinstance(inputs, (tuple, list)):

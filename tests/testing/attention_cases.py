@@ -38,8 +38,9 @@ def synthesizer(name, key_index="position", max_length=MAX_LENGTH, **settings):
     """Returns a new layer of a name in NAMES, not built."""
     shared = {"max_length": max_length, "key_index": key_index}
     if name == "mixture":
-        mixed = [DotProductMultiHeadAttention(HEADS, HEAD_DIM), RandomSynthesizer(HEADS, HEAD_DIM, **shared),
-                 DenseSynthesizer(HEADS, HEAD_DIM, form="conv", **shared)]
+        causal = {"causal": settings.get("causal", True)}
+        mixed = [DotProductMultiHeadAttention(HEADS, HEAD_DIM, **causal), RandomSynthesizer(HEADS, HEAD_DIM, **shared, **causal),
+                 DenseSynthesizer(HEADS, HEAD_DIM, form="conv", **shared, **causal)]
         return MixtureSynthesizer(HEADS, HEAD_DIM, mixed, **settings)
     layer_class, own = SYNTHESIZERS[name]
     return layer_class(HEADS, HEAD_DIM, **{**shared, **own, **settings})

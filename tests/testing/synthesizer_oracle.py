@@ -35,7 +35,7 @@ def slow_attention(layer, inputs, memory=None, attention_mask=None):
             merged = []
             for head in range(layer.num_heads):
                 place = key_len - query_len + query
-                seen = [key for key in range(place + 1) if mask[query, key]]
+                seen = [key for key in range(place + 1 if layer.causal else key_len) if mask[query, key]]
                 found = [logit(layer, head, context[row], there, place, key) for key in seen]
                 for key, share in zip(seen, softmax(found)):
                     shares[row, head, query, key] = share

@@ -269,3 +269,16 @@ def test_under_a_classifier(tmp_path):
     model.save(tmp_path / "classifier.keras")
     copy = keras.saving.load_model(tmp_path / "classifier.keras")
     np.testing.assert_array_equal(copy.predict(tokens, verbose=0), model.predict(tokens, verbose=0))
+
+
+@pytest.mark.parametrize("attention", ["absolute", "random"])
+def test_a_model_that_counts_places_refuses_a_memory_with_slots(attention):
+    backbone = TransformerXLBackbone(tiny_config(attention=attention, mem_len=0))
+    token_ids = tf.constant(tiny_tokens(2, 3))
+    with pytest.raises(ValueError, match="memory must have no slots, .* Received: memory of 2 slots"):
+        backbone((token_ids, backbone.initial_memory(2, mem_len=2)))
+    compiled = tf.function(backbone, input_signature=[(tf.TensorSpec((None, None), tf.int32), {
+        "hidden": tf.TensorSpec((None, 2, None, 12)), "length": tf.TensorSpec((None,), tf.int32)})])
+    np.testing.assert_allclose(compiled((token_ids, backbone.initial_memory(2)))[0], backbone(token_ids), atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="memory must have no"):
+        compiled((token_ids, backbone.initial_memory(2, mem_len=2)))

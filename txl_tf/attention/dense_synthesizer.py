@@ -33,7 +33,7 @@ FORMS = {
 
 @keras.saving.register_keras_serializable("txl_tf")
 class DenseSynthesizer(SynthesizerBase):
-    """Multi-head attention whose query i has the logits F(x_i) for l keys (Tay et al. 2020, arXiv 2005.00743, section 3.1), causal.
+    """Multi-head attention whose query i has the logits F(x_i) for l keys (Tay et al. 2020, arXiv 2005.00743, section 3.1).
 
     Each head has an F of its own, which reads the head's share of d = D/N numbers of a token. Its forms:
 
@@ -56,12 +56,13 @@ class DenseSynthesizer(SynthesizerBase):
         bottleneck_dim: hidden units of the bottleneck.
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of all kernels; biases start at zero.
+        causal: whether a query sees itself and earlier keys only. With key_index "distance" it must.
 
     Call arguments:
         inputs: (B, T, D).
         memory: None or (B, M, D), what came before; no gradient reaches it. With key_index "position" M must be 0.
-        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look (among the keys that are
-            not later than itself).
+        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look; where causal, among the keys
+            that are not later than itself.
         position_embedding: not used.
         return_attention_scores: also return the weights.
         training: whether to drop weights.

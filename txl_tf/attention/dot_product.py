@@ -8,7 +8,7 @@ from txl_tf.attention.multi_head import MultiHeadAttentionBase
 
 @keras.saving.register_keras_serializable("txl_tf")
 class DotProductMultiHeadAttention(MultiHeadAttentionBase):
-    """Multi-head attention over [memory; segment] by q_i k_j / sqrt(H) (Vaswani et al. 2017, arXiv 1706.03762), causal.
+    """Multi-head attention over [memory; segment] by q_i k_j / sqrt(H) (Vaswani et al. 2017, arXiv 1706.03762).
 
     It knows no positions: a model adds them to its embeddings (`AbsolutePositions`), or does without.
 
@@ -17,12 +17,13 @@ class DotProductMultiHeadAttention(MultiHeadAttentionBase):
         head_dim: width H of a head; N H need not equal D.
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of all kernels.
+        causal: whether a query sees itself and earlier keys only.
 
     Call arguments:
         inputs: (B, T, D).
         memory: None or (B, M, D), what came before; no gradient reaches it.
-        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look (among the keys that are
-            not later than itself).
+        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look; where causal, among the keys
+            that are not later than itself.
         position_embedding: not used.
         return_attention_scores: also return the weights.
         training: whether to drop weights.

@@ -9,7 +9,7 @@ from txl_tf.attention.synthesizer import SynthesizerBase
 
 @keras.saving.register_keras_serializable("txl_tf")
 class FactorizedDenseSynthesizer(SynthesizerBase):
-    """Multi-head attention with logits A_i[x] B_i[y] for the pairs (x, y) (Tay et al. 2020, arXiv 2005.00743, section 3.1.1), causal.
+    """Multi-head attention with logits A_i[x] B_i[y] for the pairs (x, y) (Tay et al. 2020, arXiv 2005.00743, section 3.1.1).
 
     Each head reads its share of d = D/N numbers of a token: h = relu(W x + b), A = h W_A + b_A of a numbers and B = h W_B + b_B of b, with
     a b = l: d^2 + d (a + b) parameters a head, and their biases. Key x b + y has the product of A[x] and B[y]: A with each number b
@@ -23,12 +23,13 @@ class FactorizedDenseSynthesizer(SynthesizerBase):
         factors: (a, b) with a b = l; None: as near to each other as they can be.
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of all kernels; biases start at zero.
+        causal: whether a query sees itself and earlier keys only. With key_index "distance" it must.
 
     Call arguments:
         inputs: (B, T, D).
         memory: None or (B, M, D), what came before; no gradient reaches it. With key_index "position" M must be 0.
-        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look (among the keys that are
-            not later than itself).
+        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look; where causal, among the keys
+            that are not later than itself.
         position_embedding: not used.
         return_attention_scores: also return the weights.
         training: whether to drop weights.

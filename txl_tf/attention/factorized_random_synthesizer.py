@@ -9,7 +9,7 @@ from txl_tf.attention.synthesizer import SynthesizerBase
 
 @keras.saving.register_keras_serializable("txl_tf")
 class FactorizedRandomSynthesizer(SynthesizerBase):
-    """Multi-head attention with the logits R1 R2^T for all texts (Tay et al. 2020, arXiv 2005.00743, section 3.2.1), causal.
+    """Multi-head attention with the logits R1 R2^T for all texts (Tay et al. 2020, arXiv 2005.00743, section 3.2.1).
 
     With key_index "position" R1 and R2 are l x k, 2 l k parameters a head, and query i has row i of the product. With "distance"
     they are a x k and b x k with a b = l, and the product, read row by row, is one vector of l.
@@ -24,12 +24,13 @@ class FactorizedRandomSynthesizer(SynthesizerBase):
         scores_initializer: initializer of the two factors; None: N(0, k^-1/4), so that their products start with a variance of 1.
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of all kernels.
+        causal: whether a query sees itself and earlier keys only. With key_index "distance" it must.
 
     Call arguments:
         inputs: (B, T, D).
         memory: None or (B, M, D), what came before; no gradient reaches it. With key_index "position" M must be 0.
-        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look (among the keys that are
-            not later than itself).
+        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look; where causal, among the keys
+            that are not later than itself.
         position_embedding: not used.
         return_attention_scores: also return the weights.
         training: whether to drop weights.

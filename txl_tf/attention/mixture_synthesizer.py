@@ -10,7 +10,7 @@ WEIGHTINGS = ("softmax", "sum", "sigmoid")
 
 @keras.saving.register_keras_serializable("txl_tf")
 class MixtureSynthesizer(MultiHeadAttentionBase):
-    """Multi-head attention whose scores are a weighted sum of others' (Tay et al. 2020, arXiv 2005.00743, section 3.3), causal.
+    """Multi-head attention whose scores are a weighted sum of others' (Tay et al. 2020, arXiv 2005.00743, section 3.3).
 
     Weightings:
 
@@ -25,12 +25,13 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
         weighting: how they are weighed.
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of the kernels of values and outputs.
+        causal: whether a query sees itself and earlier keys only.
 
     Call arguments:
         inputs: (B, T, D).
         memory: None or (B, M, D), what came before; no gradient reaches it. Where a layer of the mixture takes none, M must be 0.
-        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look (among the keys that are
-            not later than itself).
+        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look; where causal, among the keys
+            that are not later than itself.
         position_embedding: None or (S, D'), the sinusoids of distances S-1 .. 0 where several layers share them.
         return_attention_scores: also return the weights.
         training: whether to drop weights.
@@ -60,7 +61,7 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
         for layer in mixed:
             if not isinstance(layer, MultiHeadAttentionBase) or isinstance(layer, MixtureSynthesizer) or layer.built:
                 raise ValueError(f"mixed must be layers of attention that are not built, and no mixtures. Received: mixed={kinds}")
-            for name in ("num_heads", "compute_dtype"):
+            for name in ("num_heads", "compute_dtype", "causal"):
                 wanted, received = getattr(self, name), getattr(layer, name)
                 if received != wanted:
                     raise ValueError(f"mixed must have {name}={wanted}. Received: {type(layer).__name__}, {name}={received}")

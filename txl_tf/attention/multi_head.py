@@ -16,7 +16,7 @@ class Ring(NamedTuple):
 
 
 class MultiHeadAttentionBase(keras.layers.Layer):
-    """Causal multi-head attention of a segment over [memory; segment], without saying how scores are made.
+    """Multi-head attention of a segment over [memory; segment], without saying how scores are made.
 
     A subclass implements `project_query` and `scores`, adds its weights in `build_scores`, and where its scores need more of a token
     than its value, or something of the distances, extends `project` and `project_positions`.
@@ -26,6 +26,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         head_dim: width H of a head.
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of all kernels and biases.
+        causal: whether a query sees itself and earlier keys only.
 
     Raises:
         ValueError: if num_heads or head_dim is below 1, or memory is not as wide as inputs.
@@ -33,7 +34,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
 
     works_by_head = True  # whether scores of a head need nothing but that head of query, context and positions
 
-    def __init__(self, num_heads, head_dim, dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(self, num_heads, head_dim, dropout=0.0, kernel_initializer="glorot_uniform", causal=True, **kwargs):
         super().__init__(**kwargs)
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
             if value < 1:
@@ -42,6 +43,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         self.head_dim = head_dim
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.causal = causal
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
@@ -49,6 +51,11 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         self.value_kernel = self.add_kernel("value_kernel", width, self.num_heads * self.head_dim)
         self.output_kernel = self.add_kernel("output_kernel", self.num_heads * self.head_dim, width)
         self.build_scores(width)
+
+    def must_be_causal(self, reason):
+        """Raises ValueError if the layer is not causal, with the reason why it must be."""
+        if not self.causal:
+            raise ValueError(f"causal must be True, for {reason}. Received: causal={self.causal}")
 
     def build_scores(self, width):
         """Adds the weights that scores are made with, for tokens of a width; a mixture builds no more of a layer."""
@@ -102,7 +109,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
         positions = self.project_positions(self.check_keys(keras.ops.shape(context["value"])[2]), position_embedding)
         scores = self.scores(self.project_query(inputs, context, attention_mask), context, positions)
-        weights = masked_softmax(_of_all_rows(scores, inputs), attention_mask)
+        weights = masked_softmax(_of_all_rows(scores, inputs), attention_mask, self.causal)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
         outputs = self._merge_heads(tf.matmul(kept, context["value"]))
         return (outputs, weights) if return_attention_scores else outputs
@@ -162,6 +169,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
             "head_dim": self.head_dim,
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "causal": self.causal,
         }
 
 
@@ -184,16 +192,21 @@ def _of_all_rows(scores, inputs):
     return tf.broadcast_to(scores, tf.concat([tf.shape(inputs)[:1], tf.shape(scores)[1:]], axis=0))
 
 
-def masked_softmax(scores, attention_mask=None):
+def masked_softmax(scores, attention_mask=None, causal=True):
     """Returns float32 weights (B, N, T, S) that sum to one over the keys a query may see.
 
     Args:
-        scores: (B, N, T, S); query i stands at key i + S - T, later keys are always hidden.
+        scores: (B, N, T, S); query i stands at key i + S - T.
         attention_mask: None, (T, S) or (B, T, S) boolean, true where a query may look.
+        causal: whether keys later than the query are hidden, whatever the mask says.
     """
-    query_len, key_len = tf.shape(scores)[2], tf.shape(scores)[3]
-    mask = tf.range(key_len)[None] <= tf.range(query_len)[:, None] + key_len - query_len  # (T, S)
+    mask = _not_later(tf.shape(scores)[2], tf.shape(scores)[3]) if causal else tf.constant(True)
     if attention_mask is not None:
         given = tf.cast(attention_mask, tf.bool)
         mask = mask & (given[:, None] if len(given.shape) == 3 else given)
     return tf.nn.softmax(tf.where(mask, tf.cast(scores, tf.float32), HIDDEN_SCORE))
+
+
+def _not_later(query_len, key_len):
+    """Returns (T, S) boolean, true where a key is not later than the query."""
+    return tf.range(key_len)[None] <= tf.range(query_len)[:, None] + key_len - query_len

@@ -8,7 +8,7 @@ from txl_tf.attention.synthesizer import SynthesizerBase
 
 @keras.saving.register_keras_serializable("txl_tf")
 class RandomSynthesizer(SynthesizerBase):
-    """Multi-head attention with the same logits for all texts (Tay et al. 2020, arXiv 2005.00743, section 3.2), causal.
+    """Multi-head attention with the same logits for all texts (Tay et al. 2020, arXiv 2005.00743, section 3.2).
 
     With key_index "position" a head has an l x l matrix, l^2 parameters, query i its row i; with "distance" one vector of l.
 
@@ -21,12 +21,13 @@ class RandomSynthesizer(SynthesizerBase):
         scores_initializer: initializer of the logits; None: N(0, 1).
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of all kernels.
+        causal: whether a query sees itself and earlier keys only. With key_index "distance" it must.
 
     Call arguments:
         inputs: (B, T, D).
         memory: None or (B, M, D), what came before; no gradient reaches it. With key_index "position" M must be 0.
-        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look (among the keys that are
-            not later than itself).
+        attention_mask: None, (T, S) or (B, T, S) boolean with S = M+T, true where a query may look; where causal, among the keys
+            that are not later than itself.
         position_embedding: not used.
         return_attention_scores: also return the weights.
         training: whether to drop weights.

@@ -42,6 +42,7 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
 
     def __init__(self, num_heads, head_dim, dropout=0.0, clamp_len=-1, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(num_heads, head_dim, dropout, kernel_initializer, **kwargs)
+        self.must_be_causal("positions of later keys have no meaning here")
         self.clamp_len = clamp_len
         self.content_bias = self.position_bias = None
 

@@ -38,6 +38,7 @@ class ShawMultiHeadAttention(DotProductMultiHeadAttention):
         super().__init__(num_heads, head_dim, dropout, kernel_initializer, **kwargs)
         if max_length < 1:
             raise ValueError(f"max_length must be at least 1. Received: max_length={max_length}")
+        self.must_be_causal("later keys have no vectors of distances")
         self.max_length = max_length
 
     def build_scores(self, width):

@@ -23,6 +23,7 @@ class SynthesizerBase(MultiHeadAttentionBase):
         key_index: "position" or "distance".
         dropout: rate at which attention weights are dropped.
         kernel_initializer: initializer of all weights.
+        causal: whether a query sees itself and earlier keys only; with key_index "distance" it must be.
 
     Raises:
         ValueError: if a size is below 1, key_index is no known one, inputs and memory have more than l tokens, memory is not as wide as
@@ -40,6 +41,8 @@ class SynthesizerBase(MultiHeadAttentionBase):
             raise ValueError(f"key_index must be one of {', '.join(KEY_INDICES)}. Received: key_index={key_index}")
         self.max_length = max_length
         self.key_index = key_index
+        if self.is_by_distance:
+            self.must_be_causal("with key_index=distance later keys have no logits")
 
     @property
     def is_by_distance(self):

@@ -5,10 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from testing.attention_cases import EVERY_ONE, HEAD_DIM, HEADS, NAMES, SYNTHESIZERS, WIDTH, built, padding_mask, synthesizer
+from testing.attention_cases import (
+    EVERY_ONE, HEAD_DIM, HEADS, NAMES, SYNTHESIZERS, WIDTH, built, check_against_oracle, padding_mask, synthesizer)
 from testing.test_case import outputs_and_gradients, random_array
+from txl_tf.attention.dot_product import DotProductMultiHeadAttention
+from txl_tf.attention.mixture_synthesizer import MixtureSynthesizer
 from txl_tf.attention.multi_head import Ring
 from txl_tf.attention.random_synthesizer import RandomSynthesizer
+from txl_tf.attention.relative import RelativeMultiHeadAttention
+from txl_tf.attention.shaw import ShawMultiHeadAttention
 from txl_tf.attention.synthesizer import SynthesizerBase
 
 TOO_LONG = "max_length must be at least the number of tokens of memory and segment"
@@ -263,3 +268,24 @@ def test_the_leading_part_of_a_saved_layer_serves_other_batches(tmp_path):
     for batch, length in ((1, 6), (4, 3)):
         inputs = random_array(batch, length, WIDTH)
         np.testing.assert_array_equal(copy(inputs), model(inputs))
+
+
+@pytest.mark.parametrize("name", [*NAMES, "dot_product"])
+def test_without_causality_every_key_is_seen(name):
+    layer = DotProductMultiHeadAttention(HEADS, HEAD_DIM, causal=False) if name == "dot_product" else synthesizer(name, causal=False)
+    check_against_oracle(built(layer), 6)
+    check_against_oracle(layer, 6, attention_mask=padding_mask(2, 6, 6))
+    inputs = random_array(2, 6, WIDTH)
+    assert np.all(layer(inputs, return_attention_scores=True)[1].numpy() > 0)
+    copy = type(layer).from_config(layer.get_config())
+    assert not copy.causal
+
+
+@pytest.mark.parametrize("make", [
+    lambda: synthesizer("random", "distance", causal=False), lambda: RelativeMultiHeadAttention(HEADS, HEAD_DIM, causal=False),
+    lambda: ShawMultiHeadAttention(HEADS, HEAD_DIM, 5, causal=False),
+    lambda: MixtureSynthesizer(HEADS, HEAD_DIM, [DotProductMultiHeadAttention(HEADS, HEAD_DIM), DotProductMultiHeadAttention(
+        HEADS, HEAD_DIM, causal=False)])], ids=["distance", "relative", "shaw", "mixture"])
+def test_later_keys_are_refused_where_they_mean_nothing(make):
+    with pytest.raises(ValueError, match="causal.*Received: .*causal=False"):
+        make()
