@@ -42,6 +42,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout = dropout
+        self.memory_gradient = False  # whether a gradient reaches what a block made the memory of
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.causal = causal
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -151,10 +152,11 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         return matrix_product(tf.reshape(merged, (shape[0], shape[1], self.num_heads * self.head_dim)), self.output_kernel)
 
     def _parts(self, memory, inputs):
-        """Returns [memory; inputs] as its parts, of which only the inputs get a gradient: no backward pass is made for the memory's."""
+        """Returns [memory; inputs] as its parts; without memory_gradient, no backward pass is made for the memory's."""
         if memory is None:
             return (inputs,)
-        return tf.stop_gradient(tf.cast(self.check_memory(memory, inputs), inputs.dtype)), inputs
+        memory = tf.cast(self.check_memory(memory, inputs), inputs.dtype)
+        return memory if self.memory_gradient else tf.stop_gradient(memory), inputs
 
     def split_heads(self, tensor, kernel):
         """Returns (B, X, D) times a kernel (D, N H) as (B, N, X, H)."""

@@ -28,8 +28,7 @@ class TransformerXLBlock(keras.layers.Layer):
         attention: a name in txl_tf.attention.ATTENTIONS.
         attention_settings: {name in ModelConfig: value} of what that way of attention takes; it may hold others.
         feed_forward_type: a name in FEED_FORWARDS.
-        pre_lnorm: normalise what attention (of the memory too) and feed-forward read, and not the sums. No gradient passes the memory,
-            so the normalisation learns from the segment alone.
+        pre_lnorm: normalise what attention (of the memory too) and feed-forward read, and not the sums.
 
     Call arguments:
         inputs: (B, T, D).
@@ -72,6 +71,7 @@ class TransformerXLBlock(keras.layers.Layer):
         shared = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
         self.attention_layer = attention_layer(
             attention, num_heads, head_dim, self.attention_settings, dropout=attention_dropout, name="attention", **shared)
+        self.attention_layer.memory_gradient = pre_lnorm  # the normalisation of the memory learns; what is normalised is stopped here
         self.attention_dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.attention_norm = self._norm("attention_norm")
         self.feed_forward = FEED_FORWARDS[feed_forward_type](inner_dim, dropout, name="feed_forward", **shared)
@@ -111,7 +111,7 @@ class TransformerXLBlock(keras.layers.Layer):
             visible = None if attention_mask is None else attention_mask[..., :tf.shape(memory)[1]]
             received = tf.stop_gradient(memory[:, None, :, width:])
             before = recent_tokens(received, self.feed_forward.context_len, visible)[:, 0]
-        return self.attention_inputs(memory[..., :width]), before
+        return self.attention_inputs(tf.stop_gradient(memory[..., :width])), before
 
     def remembered(self, inputs, received):
         """Returns what a memory holds of tokens: the block's inputs, with convolutions also what the feed-forward layer received."""

@@ -52,6 +52,18 @@ def test_log_probabilities_and_memories_of_segments(name):
         np.testing.assert_allclose(memory["hidden"], golden["mems"].transpose(2, 0, 1, 3), rtol=0, atol=2e-5)
 
 
+def test_gradients_of_the_second_segment_with_pre_lnorm():
+    """The normalisation learns from the memory too; the golden gradients are those of transformers 4.35.2."""
+    model, golden = load("6_pre_lnorm"), np.load(GOLDEN / "6_pre_lnorm" / "gradients.npz")
+    arrays = np.load(GOLDEN / "6_pre_lnorm" / "segments.npz")
+    _, memory = model.nll(arrays["seg0/input_ids"], arrays["seg0/next_ids"], model.initial_memory(ROWS))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model.nll(arrays["seg1/input_ids"], arrays["seg1/next_ids"], memory)[0])
+    entries = huggingface_entries(model)
+    for name, gradient in tape.gradient(loss, {name: entries[name].variables[0].value for name in golden}).items():
+        np.testing.assert_allclose(gradient, golden[name], 1e-4, 5e-6, err_msg=name)
+
+
 @every_model
 def test_greedy_continuations(name):
     arrays = np.load(GOLDEN / name / "generate.npz")
