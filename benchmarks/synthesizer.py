@@ -1,6 +1,6 @@
 """Synthesizers beside attention by content: every variant trained on the default corpus, with the same batches for the same steps.
 
-  python benchmarks/synthesizer.py              # all variants with a memory, about 25 minutes on two CPU cores
+  python benchmarks/synthesizer.py              # all variants with a memory, about 20 minutes on two CPU cores
   python benchmarks/synthesizer.py --mem_len=0  # the paper's form: no memory, logits for the places of a text
   python benchmarks/synthesizer.py --variants=random,relative --heads=2,4,8,16,32   # the paper's study of the number of heads
   python benchmarks/synthesizer.py --quick      # small models and few steps: whether it runs
@@ -95,7 +95,7 @@ def configs(arguments):
     """Returns {(variant, heads or None): ModelConfig}."""
     sizes = QUICK if arguments.quick else {}
     variants = arguments.variants or [name for name in VARIANTS if arguments.mem_len or name != "absolute"]
-    return {(name, count): config_of(name, arguments.mem_len, **{**sizes, **({"n_head": count} if count else {})})
+    return {(name, count): config_of(name, arguments.mem_len, **{**sizes, **({"n_head": count} if count is not None else {})})
             for name in variants for count in arguments.heads or [None]}
 
 
@@ -127,7 +127,8 @@ def plot(results, turn, path):
 
     figure = Figure(figsize=(12, 5), layout="constrained")
     over_steps, compared = figure.subplots(1, 2)
-    by_heads = len({result["n_head"] for result in results}) > 1
+    counts = sorted({result["n_head"] for result in results})
+    by_heads = len(counts) > 1
     for number, result in enumerate(results):
         label = f"{result['variant']}, {result['n_head']} heads" if by_heads else result["variant"]
         style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--", "label": label}
@@ -144,6 +145,7 @@ def plot(results, turn, path):
     compared.set(xlabel="heads" if by_heads else "tokens a second", ylabel="valid bpc")
     if by_heads:
         compared.set_xscale("log", base=2)
+        compared.set_xticks(counts, [str(count) for count in counts])
         compared.legend()
     figure.savefig(path)
 
@@ -181,7 +183,7 @@ def main():
     train(runs.values(), steps, turn)
     results = []
     for (name, heads), run in runs.items():
-        save_model(run.model, os.path.join(folder, f"{name}_{heads}_heads" if heads else name), corpus.vocabulary)
+        save_model(run.model, os.path.join(folder, f"{name}_{heads}_heads" if heads is not None else name), corpus.vocabulary)
         results.append(run.result(max_segments=8 if arguments.quick else None))
         print(f"{len(results)} of {len(runs)} models scored", file=sys.stderr, flush=True)
     write_json(os.path.join(folder, "results.json"), {"steps": steps, "tokens_a_step": corpus.rows("train") * ModelConfig.tgt_len,
