@@ -62,17 +62,19 @@ class FactorizedDenseSynthesizer(SynthesizerBase):
         return self.add_head_kernel(f"{name}_kernel", inputs, units), bias
 
     def project_query(self, inputs, context, visible=None, ring=None):
-        hidden = tf.nn.relu(self._product(self.shares(inputs), "hidden"))
-        left, right = (self._product(hidden, name) for name in ("left", "right"))  # (B, N, T, a), (B, N, T, b)
+        hidden = tf.nn.relu(tf.matmul(self.shares(inputs), self.cast(self.hidden_kernel)) + self.cast(self.hidden_bias))
+        left, right = (self._factor(hidden, name) for name in ("left", "right"))  # (B, N, T, a), (B, N, T, b)
         products = left[..., None] * right[..., None, :]  # (B, N, T, a, b)
         return tf.reshape(products, tf.concat([tf.shape(left)[:3], [self.max_length]], axis=0))
 
-    def _product(self, features, name):
-        return tf.matmul(features, self.cast(getattr(self, f"{name}_kernel"))) + self.cast(getattr(self, f"{name}_bias"))
+    def _factor(self, hidden, name):
+        """Returns A or B; where these are in text order, their products are, too, at less cost."""
+        kernel, bias = (self.in_text_order(self.cast(getattr(self, f"{name}_{part}"))) for part in ("kernel", "bias"))
+        return tf.matmul(hidden, kernel) + bias
 
     def scores(self, query, context, positions, ring=None):
         key_len = tf.shape(context["value"])[2]
-        return self.of_keys(self.in_key_order(query, key_len), key_len, ring)
+        return self.of_keys(self.cut(query, key_len), key_len, ring)
 
     def get_config(self):
         return {**super().get_config(), "factors": self.factors}

@@ -71,11 +71,19 @@ class SynthesizerBase(MultiHeadAttentionBase):
 
     def in_key_order(self, weights, key_len):
         """Returns weights (..., l), one for each place or distance, as (..., S) or, with a column of zeros in front, (..., 1+S)."""
-        weights = weights[..., :key_len]
-        missing = key_len - tf.shape(weights)[-1]  # only slots of a cache that no query sees
+        return self.cut(self.in_text_order(weights), key_len)
+
+    def in_text_order(self, weights):
+        """Returns weights (..., l) in the order of the keys: of the places 0 .. l-1, or the distances l-1 .. 0."""
+        return tf.reverse(weights, (-1,)) if self.is_by_distance else weights
+
+    def cut(self, weights, key_len):
+        """Returns weights (..., l) that are in text order for S keys, as `in_key_order` does."""
+        left_out = tf.maximum(self.max_length - key_len, 0)
+        missing = tf.maximum(key_len - self.max_length, 0)  # only slots of a cache that no query sees
         if self.is_by_distance:
-            return _padded(tf.reverse(weights, (-1,)), missing + 1, 0)
-        return _padded(weights, 0, missing)
+            return _padded(weights[..., left_out:], missing + 1, 0)
+        return _padded(weights[..., :self.max_length - left_out], 0, missing)
 
     def of_keys(self, logits, key_len, ring=None):
         """Returns scores (B, N, T, S) from logits that are in the order of `in_key_order`."""
