@@ -57,6 +57,9 @@ class Entry:
         return np.ascontiguousarray(self.join([variable.numpy() for variable in self.variables]))
 
 
+TRANSFORMER_XL = {"attention": "relative", "feed_forward": "dense"}  # the layers of all these programs
+
+
 def check_fixed(config, fixed, program):
     """Raises ValueError unless a ModelConfig has the settings {name: value} that are the only ones in another program."""
     other = [name for name, value in fixed.items() if getattr(config, name) != value]

@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from data_utils.atomic_files import replacing, write_json
-from txl_tf.checkpoints.entry import Entry, check_fixed
+from txl_tf.checkpoints.entry import TRANSFORMER_XL, Entry, check_fixed
 from txl_tf.checkpoints.huggingface_files import read_weights
 from txl_tf.checkpoints.loading import load
 from txl_tf.checkpoints.safetensors import write_safetensors
@@ -73,7 +73,7 @@ def save_huggingface(model, folder):
 
 def _settings_there(config):
     """Returns what config.json says of a ModelConfig. Raises ValueError if it can't."""
-    fixed = {"attention": "relative", "memory_start": "zeros"}
+    fixed = {**TRANSFORMER_XL, "memory_start": "zeros"}
     fixed |= {"same_length_extra": False} if config.same_length else {}
     fixed |= {"proj_same_dim": True} if config.div_val > 1 else {}
     fixed |= {"d_embed": config.d_model} if not (config.tie_weight or config.cutoffs) else {}

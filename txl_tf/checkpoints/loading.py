@@ -6,6 +6,7 @@ import logging
 import keras
 import tensorflow as tf
 
+from txl_tf.checkpoints.entry import TRANSFORMER_XL, check_fixed
 from txl_tf.language_model import TransformerXLLM
 
 
@@ -21,8 +22,9 @@ def load(config, entries_of, stored, value_of, name, source, allow_partial=False
         passed_over: function from a model to the names in the checkpoint that it needs no value of.
 
     Raises:
-        ValueError: as `shared_names`, or if there are more layers than variables.
+        ValueError: as `shared_names`, or if config has other layers than a Transformer-XL, or more of them than there are variables.
     """
+    check_fixed(config, TRANSFORMER_XL, "a checkpoint of a Transformer-XL")
     if config.n_layer > len(stored):  # a name for every layer would take long to make
         raise ValueError(f"n_layer must be at most {len(stored)}, as many variables as the checkpoint has. "
                          f"Received: n_layer={config.n_layer}, {name}={source}")

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.checkpoints.entry import Entry, check_fixed
+from txl_tf.checkpoints.entry import TRANSFORMER_XL, Entry, check_fixed
 from txl_tf.checkpoints.loading import load
 from txl_tf.heads.full_softmax import FullSoftmax
 
@@ -168,7 +168,7 @@ def save_tf1_checkpoint(model, prefix):
     """
     free = () if model.config.same_length else ("same_length_extra",)
     fixed = {name: value for name, value in SETTINGS.items() if name not in free}
-    check_fixed(model.config, {"memory_start": "zeros", **fixed}, "the original program")
+    check_fixed(model.config, {**TRANSFORMER_XL, "memory_start": "zeros", **fixed}, "the original program")
     entries = tf1_entries(model)
     tf.io.gfile.makedirs(os.path.dirname(os.path.abspath(prefix)) if "://" not in str(prefix) else os.path.dirname(str(prefix)))
     tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(entries), shape_and_slices=[""] * len(entries),

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from testing.tiny_model import tiny_model, tiny_tokens
+from txl_tf.checkpoints.huggingface import save_huggingface
 from txl_tf.checkpoints.loading import load, shared_names
-from txl_tf.checkpoints.tf1 import tf1_entries
+from txl_tf.checkpoints.tf1 import save_tf1_checkpoint, tf1_entries
 
 SETTINGS = {"cutoffs": (3, 7), "dropout": 0.1}
 
@@ -69,3 +70,13 @@ def test_a_part_is_taken_where_that_is_allowed_and_what_is_left_out_is_listed(ca
     assert "lacks ['b'] and has besides ['c']" in caplog.text
     with pytest.raises(ValueError, match="a must have the shape"):
         shared_names({"a": (3,)}, {"a": (1,)}, "path", "p", allow_partial=True)
+
+
+@pytest.mark.parametrize("settings, received", [({"attention": "dense"}, "attention=dense"), ({"feed_forward": "conv_relu"}, "feed_forward=conv_relu")])
+def test_other_layers_are_neither_read_nor_written(settings, received, tmp_path):
+    model = tiny_model(memory_start="zeros", **settings)
+    for call in (lambda: load(model.config, tf1_entries, {str(number): () for number in range(9)}, None, "prefix", "here"),
+                 lambda: save_tf1_checkpoint(model, tmp_path / "model.ckpt"), lambda: save_huggingface(model, tmp_path / "there")):
+        with pytest.raises(ValueError, match=f"The model must have .* Received: {received}$"):
+            call()
+    assert not list(tmp_path.iterdir())
