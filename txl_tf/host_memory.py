@@ -33,8 +33,8 @@ def least_bytes(model_config, train_config, rows, eval_rows):
     These are weights and their two moments in float32, the hidden states of the training memory, and what evaluation
     keeps of its memory in their place, values at the least.
     """
-    eval_mem_len = 4 * model_config.mem_len if train_config.eval_mem_len is None else train_config.eval_mem_len
-    kept = rows * model_config.mem_len * model_config.d_model
+    _, eval_mem_len = model_config.evaluation_lengths(train_config.eval_tgt_len, train_config.eval_mem_len)
+    kept = rows * model_config.mem_len * model_config.memory_width
     if train_config.evaluated_splits:
         kept += eval_rows * eval_mem_len * model_config.n_head * model_config.d_head
     return 3 * 4 * parameter_count(model_config) + _BYTES[train_config.precision] * model_config.n_layer * kept
