@@ -1,6 +1,7 @@
 """Ctrl-C ends every command with one sentence, also while it is importing what it needs."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,9 @@ os._exit(4)
 
 
 def run(*arguments, **environment):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment})
+    """Runs Python as a terminal would: behind the & of a shell's script, a test's own process ignores Ctrl-C, and what it starts, too."""
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment},
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 @pytest.mark.parametrize("command, name", [

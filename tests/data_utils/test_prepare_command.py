@@ -154,7 +154,7 @@ def test_importing_the_module_defines_no_flags():
 
 
 def test_it_may_be_interrupted(folder, command):
-    interrupt = "import os, signal\nimport data_utils.prepare\ndata_utils.prepare.prepare_corpus = lambda **_: os.kill(os.getpid(), signal.SIGINT)"
+    interrupt = "import os, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nimport data_utils.prepare\ndata_utils.prepare.prepare_corpus = lambda **_: os.kill(os.getpid(), signal.SIGINT)"
     returncode, output, errors = command.run("--dataset=text", f"--data_dir={folder}", before=interrupt)
     assert (returncode, output) == (130, "") and "Traceback" not in errors
     assert errors.endswith("data_utils.prepare: interrupted; the same command begins anew\n")

@@ -17,9 +17,9 @@ from txl_tf.language_model import TransformerXLLM
 from txl_tf.saved_model import export_saved_model
 
 SETTINGS = {"plain": {}, "zeros": {"memory_start": "zeros"}, "no memory": {"mem_len": 0}, "same length": {"same_length": True, "clamp_len": 5},
-            "clusters": {"cutoffs": (40, 100), "div_val": 2, "untie_r": True, "tie_weight": False},
-            "synthesizer": {"attention": "mixture", "mixture_of": ("dense", "dot_product", "relative"), "dense_form": "conv",
-                            "feed_forward": "conv_relu", "max_length": 400, "tgt_len": 300}}
+            "clusters and a mixture": {
+                "cutoffs": (40, 100), "div_val": 2, "untie_r": True, "tie_weight": False, "attention": "mixture", "dense_form": "conv",
+                "mixture_of": ("dense", "dot_product", "relative"), "feed_forward": "conv_relu", "max_length": 400, "tgt_len": 300}}
 
 
 def model_of(name="plain", **settings):

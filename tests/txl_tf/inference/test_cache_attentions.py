@@ -12,8 +12,8 @@ from txl_tf.inference.sampling import generate, read_prompts
 from txl_tf.inference.scoring import score
 
 WINDOW = 12
-FORMS = [{"attention": "dense", "dense_form": form} for form in ("two_layer", "conv", "conv_bottleneck", "glu", "query")]
-OTHERS = [{"attention": name} for name in ("random", "random_fixed", "factorized_dense", "factorized_random")]
+FORMS = [{"attention": "dense", "dense_form": form} for form in ("two_layer", "conv", "query")]
+OTHERS = [{"attention": name} for name in ("random", "factorized_dense", "factorized_random")]
 BY_DISTANCE = [*({"max_length": 20, **settings} for settings in (
     {"attention": "shaw"}, *FORMS, *OTHERS, {"attention": "mixture", "mixture_of": ("relative", "random", "dense"), "dense_form": "conv"},
     {"attention": "random", "feed_forward": "conv_relu"})), {"attention": "dot_product"}, {"feed_forward": "conv_relu", "pre_lnorm": True}]
@@ -54,7 +54,7 @@ def test_prompts_of_several_lengths_equal_texts_read_at_once(settings):
         hidden, cache = read(model, tf.fill((3, 1), 3), cache)
 
 
-@pytest.mark.parametrize("settings", [BY_PLACE[0], BY_PLACE[1], BY_PLACE[2], BY_PLACE[7]], ids=str)
+@pytest.mark.parametrize("settings", [BY_PLACE[1], BY_PLACE[5]], ids=str)
 def test_texts_beyond_the_window_go_on_with_their_last_half(settings):
     model, prompts = tiny_model(**settings), [tiny_tokens(1, length)[0] for length in (3, WINDOW + 5)]
     found = generate(model, prompts, 20, top_k=1)
