@@ -104,18 +104,11 @@ class DenseSynthesizer(SynthesizerBase):
         form, features = FORMS[self.form], self.share_width(width)
         if form.hidden is not None:
             hidden = features if form.hidden == "share" else self.bottleneck_dim
-            self.hidden_kernel = self.add_head_kernel("hidden_kernel", self._taps[0] * features, hidden)
-            self.hidden_bias = self._add_bias("hidden_bias", hidden)
+            self.hidden_kernel, self.hidden_bias = self.add_head_layer("hidden", self._taps[0] * features, hidden)
             features = self._taps[1] * hidden
-        self.logits_kernel, self.logits_bias = self._add_logits("logits", features)
+        self.logits_kernel, self.logits_bias = self.add_head_layer("logits", features, self.max_length)
         if form.gates:
-            self.gate_kernel, self.gate_bias = self._add_logits("gate", features)
-
-    def _add_bias(self, name, units):
-        return self.add_weight(name=name, shape=(self.num_heads, 1, units), initializer="zeros")
-
-    def _add_logits(self, name, features):
-        return self.add_head_kernel(f"{name}_kernel", features, self.max_length), self._add_bias(f"{name}_bias", self.max_length)
+            self.gate_kernel, self.gate_bias = self.add_head_layer("gate", features, self.max_length)
 
     def project_keys(self, inputs):
         return {"token": inputs[:, None]} if FORMS[self.form].convolves else {}

@@ -53,13 +53,9 @@ class FactorizedDenseSynthesizer(SynthesizerBase):
 
     def build_scores(self, width):
         share, (left, right) = self.share_width(width), self.factors or balanced_factors(self.max_length)
-        self.hidden_kernel, self.hidden_bias = self._add_layer("hidden", share, share)
-        self.left_kernel, self.left_bias = self._add_layer("left", share, left)
-        self.right_kernel, self.right_bias = self._add_layer("right", share, right)
-
-    def _add_layer(self, name, inputs, units):
-        bias = self.add_weight(name=f"{name}_bias", shape=(self.num_heads, 1, units), initializer="zeros")
-        return self.add_head_kernel(f"{name}_kernel", inputs, units), bias
+        self.hidden_kernel, self.hidden_bias = self.add_head_layer("hidden", share, share)
+        self.left_kernel, self.left_bias = self.add_head_layer("left", share, left)
+        self.right_kernel, self.right_bias = self.add_head_layer("right", share, right)
 
     def project_query(self, inputs, context, visible=None, ring=None):
         hidden = tf.nn.relu(tf.matmul(self.shares(inputs), self.cast(self.hidden_kernel)) + self.cast(self.hidden_bias))

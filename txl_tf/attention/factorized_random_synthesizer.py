@@ -67,12 +67,6 @@ class FactorizedRandomSynthesizer(SynthesizerBase):
             product = tf.reshape(product, (self.num_heads, 1, self.max_length))
         return self.in_key_order(product[None], key_len)
 
-    def project_query(self, inputs, context, visible=None, ring=None):
-        return inputs[:, None]  # of which only the number of queries counts
-
-    def scores(self, query, context, positions, ring=None):
-        return self.of_all_queries(positions, tf.shape(query)[2], tf.shape(context["value"])[2], ring)
-
     def get_config(self):
         return {**super().get_config(), "rank": self.rank, "factors": self.factors,
                 "scores_initializer": keras.initializers.serialize(self.scores_initializer)}

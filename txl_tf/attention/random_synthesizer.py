@@ -1,7 +1,6 @@
 """The Random Synthesizer: logits that do not depend on the tokens at all."""
 
 import keras
-import tensorflow as tf
 
 from txl_tf.attention.synthesizer import SynthesizerBase
 
@@ -55,12 +54,6 @@ class RandomSynthesizer(SynthesizerBase):
 
     def project_positions(self, key_len, position_embedding=None):
         return self.in_key_order(self.cast(self.logits)[None], key_len)
-
-    def project_query(self, inputs, context, visible=None, ring=None):
-        return inputs[:, None]  # of which only the number of queries counts
-
-    def scores(self, query, context, positions, ring=None):
-        return self.of_all_queries(positions, tf.shape(query)[2], tf.shape(context["value"])[2], ring)
 
     def get_config(self):
         return {**super().get_config(), "fixed": self.fixed,

@@ -14,7 +14,8 @@ class SynthesizerBase(MultiHeadAttentionBase):
 
     With key_index "position" the logits of a query are those of the keys at the places 0 .. l-1 of a text, as in the paper;
     "distance": of the keys that stand 0 .. l-1 tokens before it, so that a text may be read in segments with a memory.
-    A subclass makes logits in the order that `in_key_order` gives to weights, and hands them to `of_keys`.
+    A subclass whose logits depend on no token returns them from `project_positions`. Another overrides `project_query` and `scores`:
+    it makes logits in the order that `in_key_order` gives to weights, and hands them to `of_keys`.
 
     Args:
         num_heads: heads N.
@@ -96,14 +97,13 @@ class SynthesizerBase(MultiHeadAttentionBase):
         by_key = tf.gather(tf.transpose(logits, (0, 3, 1, 2)), tf.maximum(places, 0), batch_dims=1)  # (B, S, N, T)
         return tf.transpose(by_key, (0, 2, 3, 1))
 
-    def of_all_queries(self, logits, query_len, key_len, ring=None):
-        """Returns scores (1, N, T, S), with a ring (B, N, T, S), from logits that no query changes.
+    def project_query(self, inputs, context, visible=None, ring=None):
+        return inputs[:, None]  # of which only the number of queries counts
 
-        Args:
-            logits: those of the distances (1, N, 1, 1+S) or of all places (1, N, l, S), in the order of `in_key_order`.
-            query_len, key_len: numbers T and S of queries and keys.
-            ring: None, or a Ring.
-        """
+    def scores(self, query, context, positions, ring=None):
+        """Returns scores (1, N, T, S), with a ring (B, N, T, S), from positions that are logits which no query changes: those of the
+        distances (1, N, 1, 1+S) or of all places (1, N, l, S), in the order of `in_key_order`."""
+        logits, query_len, key_len = positions, tf.shape(query)[2], tf.shape(context["value"])[2]
         if self.is_by_distance:
             logits = tf.repeat(logits, query_len, axis=2)
         elif ring is None:
@@ -121,6 +121,11 @@ class SynthesizerBase(MultiHeadAttentionBase):
         """Returns a new weight (N, ...), every head's part of which starts as a kernel of its own."""
         initializer = keras.initializers.get(self.kernel_initializer)
         return self.add_weight(name=name, shape=(self.num_heads, *shape), initializer=_OfEachHead(initializer))
+
+    def add_head_layer(self, name, inputs, units):
+        """Returns new weights NAME_kernel (N, inputs, units) and NAME_bias (N, 1, units), a dense layer for each head."""
+        kernel = self.add_head_kernel(f"{name}_kernel", inputs, units)
+        return kernel, self.add_weight(name=f"{name}_bias", shape=(self.num_heads, 1, units), initializer="zeros")
 
     def shares(self, inputs):
         """Returns tokens (B, X, D) as the heads' shares (B, N, X, D/N)."""
