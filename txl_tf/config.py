@@ -279,8 +279,8 @@ def _check_attention(config):
         one_of(config, values, name)
     at_least(config, 1, "factor_rank")
     _check_mixture(config)
-    _fill_for(config, SYNTHESIZERS, key_index="distance" if config.mem_len else "position")
-    _fill_for(config, (*SYNTHESIZERS, "shaw"), max_length=config.tgt_len + config.mem_len)
+    _fill_for(config, SYNTHESIZERS, "key_index", "distance" if config.mem_len else "position")
+    _fill_for(config, (*SYNTHESIZERS, "shaw"), "max_length", config.tgt_len + config.mem_len)
     if config.key_index is not None:
         one_of(config, KEY_INDICES, "key_index")
     at_least(config, 1, *those_set(config, "max_length"))
@@ -301,13 +301,12 @@ def _check_mixture(config):
               "mixture_of must be two with mixture_weighting=sigmoid", "mixture_of")
 
 
-def _fill_for(config, attentions, **default):
+def _fill_for(config, attentions, name, default):
     """Fills a setting that only some ways of attention take, or raises ValueError where it is set and none of them is used."""
-    (name, _), = default.items()
     if set(attentions) & set(config.attentions):
-        fill(config, **default)
-    refuse_if(config, not set(attentions) & set(config.attentions) and getattr(config, name) is not None,
-              f"{name} must come with attention one of {', '.join(attentions)}", name, "attention")
+        fill(config, **{name: default})
+    else:
+        refuse_if(config, getattr(config, name) is not None, f"{name} must come with attention one of {', '.join(attentions)}", name, "attention")
 
 
 def _check_lengths(config):
