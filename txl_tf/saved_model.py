@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.faults import writing
-from txl_tf.inference.cache import initial_cache, read, refitted
+from txl_tf.inference.cache import check_keys, initial_cache, read, refitted
 from txl_tf.inference.sampling import ENDED, draw, memory_length
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.memory import reset_memory
@@ -176,7 +176,7 @@ class _Endpoints:
         self.model, self.vocabulary, self.config = model, vocabulary, model.config
         self.mem_len = model.config.mem_len if mem_len is None else mem_len
         self.cache_len = memory_length(model, mem_len)
-        initial_cache(model, 1, self.cache_len, model.config.tgt_len)  # or an error
+        check_keys(model.config, self.cache_len, model.config.tgt_len)
         self._reader = keras.Model(model.backbone.input, (model.backbone.output[0], model.backbone.remembered))
         positions = initial_cache(model, 1, self.cache_len)["positions"]
         self.positions = tf.nest.map_structure(lambda value: tf.Variable(value, trainable=False), positions)  # projected once, not in each call
