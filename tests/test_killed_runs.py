@@ -13,8 +13,8 @@ from testing.forks import forks
 from txl_tf.model_folder import load_model
 
 pytestmark = pytest.mark.slow
-KILLS = 24
-FLAGS = ["--data_dir=mine", "--n_layer=2", "--d_model=16", "--n_head=2", "--d_inner=16", "--tgt_len=8", "--mem_len=10", "--dropout=0.2",
+KILLS = 21
+FLAGS = ["--data_dir=mine", "--n_layer=1", "--d_model=16", "--n_head=2", "--d_inner=16", "--tgt_len=8", "--mem_len=10", "--dropout=0.2",
          "--dropatt=0.1", "--train_batch_size=2", "--eval_batch_size=2", "--eval_tgt_len=8", "--train_steps=300", "--warmup_steps=5",
          "--iterations=2", "--save_steps=3", "--eval_steps=12"]
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 FILE = Path(__file__).parent / "golden" / "original_commands.json"
 TRAININGS = {command["name"]: command["flags"] for command in json.loads(FILE.read_text(encoding="utf-8")) if command["name"].endswith(" train")}
 ELSEWHERE = ("data_dir", "record_info_dir", "corpus_info_path", "model_dir")  # folders that are not here
-SMALL = {"n_layer": 2, "d_model": 32, "d_embed": 32, "n_head": 2, "d_head": 8, "d_inner": 16, "tgt_len": 8, "mem_len": 8, "train_batch_size": 2,
+SMALL = {"n_layer": 1, "d_model": 32, "d_embed": 32, "n_head": 2, "d_head": 8, "d_inner": 16, "tgt_len": 8, "mem_len": 8, "train_batch_size": 2,
          "warmup_steps": 1, "train_steps": 3, "eval_batch_size": 2, "eval_tgt_len": 8, "num_hosts": 1, "num_core_per_host": 1, "use_tpu": False}
 
 

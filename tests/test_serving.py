@@ -175,9 +175,10 @@ class TestWithoutThisPackage:
         answer = server.ask(signature, inputs)
         assert answer.keys() == expected.keys()
         assert_like(answer, expected)
-        again = server.ask(signature, inputs)
-        for name, value in answer.items():
-            np.testing.assert_array_equal(again[name], value)
+        if "seed" in inputs:
+            again = server.ask(signature, inputs)
+            for name, value in answer.items():
+                np.testing.assert_array_equal(again[name], value)
         assert not server.modules & {"txl_tf", "data_utils"}
 
     def test_steps_go_on_from_a_prefill(self, server):

@@ -217,6 +217,21 @@ def without_test(root):
     return [str(path.relative_to(root)) for path, test in homes.items() if not test.is_file()]
 
 
+def names_given_twice(root):
+    """Returns the functions and classes that a later one of the same name in the same place hides."""
+    wrong = []
+    for path in sources(root):
+        for place in ast.walk(parsed(path)):
+            if isinstance(place, (ast.Module, ast.ClassDef)):
+                names = [node.name for node in place.body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not _is_setter(node)]
+                wrong += [f"{path.relative_to(root)} has {name} twice" for name in sorted(set(names)) if names.count(name) > 1]
+    return wrong
+
+
+def _is_setter(node):
+    return any(ast.unparse(decorator) == f"{node.name}.setter" for decorator in node.decorator_list)
+
+
 def unregistered_classes(root):
     """Returns classes of txl_tf that come, directly or over each other, from Keras and are not registered under txl_tf."""
     classes = {}
@@ -296,6 +311,7 @@ RULES = {  # rule: (what breaks it in a tiny project, what it must then say)
         ({"txl_tf/progress.py": "class Progress: pass\nclass Clock: pass"}, "Clock, Progress"),
         ({"txl_tf/layers/feed_forward.py": "class Dense: pass"}, "Dense"),
     ],
+    names_given_twice: [({"tests/test_memory.py": "class TestIt:\n    def test_a(self): pass\n    def test_a(self): pass"}, "test_a twice")],
     without_test: [({"txl_tf/layers/wide.py": "", "tests/txl_tf/test_wide.py": ""}, "txl_tf/layers/wide.py")],
     unregistered_classes: [
         ({"txl_tf/layers/a.py": "class A(keras.layers.Layer): pass"}, "A"),

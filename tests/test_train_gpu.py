@@ -146,7 +146,8 @@ def test_two_hosts_train_as_one(place):
             for path in (place / "hosts" / "checkpoints").glob("step-7*"):
                 path.unlink()
             (place / "hosts" / "results.json").unlink()
-    assert "on 2 devices" in hosts[0].stdout and "resumes after step 4" in hosts[0].stdout and hosts[1].stdout == ""
+    assert "on 2 devices" in hosts[0].stdout and "resumes after step 4" in hosts[0].stdout
+    assert [line for line in hosts[1].stdout.splitlines() if " waits for " not in line] in ([], ["all hosts answer"])
     for found, expected in zip(log_of(place / "hosts"), log_of(place / "alone"), strict=True):
         assert found["step"] == expected["step"] and found.keys() == expected.keys()
         if "nll" in expected:

@@ -53,6 +53,7 @@ class TransformerXLLM(keras.Model):
         """Returns a memory whose rows (B,), where true, are as before their first token, as at a document's boundary."""
         return reset_memory(memory, rows, self.config.memory_start)
 
+    @tf.autograph.experimental.do_not_convert  # here and below: no Python loop or branch on tensors, and converting takes seconds
     def nll(self, token_ids, labels, memory, training=False):
         """Returns the negative log-likelihood of labels, token by token, and the memory after the segment.
 
@@ -68,6 +69,7 @@ class TransformerXLLM(keras.Model):
         hidden, memory = self.backbone(_as_tensors(token_ids, memory), training=training)
         return self.head.nll(hidden, labels), memory
 
+    @tf.autograph.experimental.do_not_convert
     def training_loss(self, token_ids, labels, memory, token_weights=None, training=True):
         """Returns sum(token_weights * nll) and the memory after the segment; the way to train, faster than the sum of `nll`.
 
@@ -81,6 +83,7 @@ class TransformerXLLM(keras.Model):
         hidden, memory = self.backbone(_as_tensors(token_ids, memory), training=training)
         return self.head.loss(hidden, labels, token_weights), memory
 
+    @tf.autograph.experimental.do_not_convert
     def log_probs(self, token_ids, memory):
         """Returns the log-probabilities (B, T, V) of the token after each of token_ids (B, T), and the memory after them."""
         return self(_as_tensors(token_ids, memory))

@@ -170,6 +170,7 @@ class TrainStep:
         good_steps.assign(tf.where(grows, 0, steps))
 
 
+@tf.autograph.experimental.do_not_convert  # no Python loop or branch on tensors: converting would only take seconds
 def _loss_and_gradients(model, token_ids, labels, memory, token_weight):
     variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:

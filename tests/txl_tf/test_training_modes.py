@@ -14,7 +14,10 @@ import tensorflow as tf
 
 import txl_tf.training
 from testing.number_corpus import NumberCorpus
-from txl_tf.config import CLIP_SCOPES, INITS, MEMORY_STARTS, PRECISIONS, ModelConfig, TrainConfig
+from txl_tf.config import (
+    ATTENTIONS, CLIP_SCOPES, DENSE_FORMS, FEED_FORWARDS, INITS, KEY_INDICES, MEMORY_STARTS, MIXTURE_WEIGHTINGS, PRECISIONS, ModelConfig,
+    TrainConfig,
+)
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import load_model, save_model
 from txl_tf.run_state import step_of
@@ -264,13 +267,25 @@ def test_segments_longer_than_the_rows_are_refused_where_none_may_be_short(tmp_p
         a_run(tmp_path / "run", config, eval_tgt_len=lengths.get("eval_tgt_len", 5))
 
 
-CHOICES = {"init": INITS, "memory_start": MEMORY_STARTS, "precision": PRECISIONS, "clip_scope": CLIP_SCOPES}
+CHOICES = {"init": INITS, "memory_start": MEMORY_STARTS, "precision": PRECISIONS, "clip_scope": CLIP_SCOPES, "attention": ATTENTIONS,
+           "key_index": KEY_INDICES, "dense_form": DENSE_FORMS, "mixture_weighting": MIXTURE_WEIGHTINGS, "feed_forward": FEED_FORWARDS}
+MIXTURE = {"attention": "mixture", "mixture_of": ("dense", "dot_product")}
 COMBINATIONS = (
     {"precision": "mixed_float16", "init": "uniform", "memory_start": "zeros", "same_length": True, "same_length_extra": False, "untie_r": True,
-     "remat": True, "do_test": True, "proj_same_dim": False, "eval_same_length": False, "track_mean": True},
+     "remat": True, "do_eval": True, "do_test": True, "proj_same_dim": False, "eval_same_length": False, "track_mean": True},
     {"precision": "mixed_bfloat16", "clip_scope": "replica", "jit_compile": True, "tie_weight": False, "save_memory": False,
-     "eval_same_length": True},
-    {"proj_share_all_but_first": True, "pre_lnorm": True, "do_eval": False, "cutoffs": (100, 200), "div_val": 2, "use_tpu": False},
+     "do_eval": True, "eval_same_length": True, "attention": "dense"},
+    {"proj_share_all_but_first": True, "pre_lnorm": True, "do_eval": False, "cutoffs": (100, 200), "div_val": 2, "use_tpu": False,
+     "attention": "shaw"},
+    {"attention": "absolute", "absolute_positions": True, "mem_len": 0},
+    {"attention": "dot_product", "absolute_positions": False, "feed_forward": "conv_relu"},
+    {"attention": "random", "mem_len": 0, "key_index": "position", "absolute_positions": True},
+    {"attention": "random_fixed", "key_index": "distance"},
+    {"attention": "factorized_dense"},
+    {"attention": "factorized_random"},
+    *({"attention": "dense", "dense_form": form} for form in DENSE_FORMS[1:-2]),
+    *({**MIXTURE, "mixture_weighting": weighting, "dense_form": form}
+      for weighting, form in zip(MIXTURE_WEIGHTINGS, (DENSE_FORMS[0], *DENSE_FORMS[-2:]), strict=True)),
 )
 ELSEWHERE = {"do_train", "do_eval_only", "use_tpu"}  # what trains no step, or on other devices
 
@@ -281,20 +296,27 @@ def values_of(config_class):
     return {name: CHOICES.get(name, (False, True)) for name, hint in hints.items() if name in CHOICES or bool in (typing.get_args(hint) or (hint,))}
 
 
+def split(combination):
+    """Returns the ModelConfig and the other settings that a combination stands for."""
+    names = {field.name for field in dataclasses.fields(ModelConfig)} & set(combination)
+    return (dataclasses.replace(MODEL, **{name: combination[name] for name in names}),
+            {name: value for name, value in combination.items() if name not in names})
+
+
 def test_the_combinations_have_every_value():
-    fields = [field for config in (MODEL, TrainConfig()) for field in dataclasses.fields(config)]
-    tried = {(field.name, combination.get(field.name, field.default)) for field in fields for combination in COMBINATIONS}
+    tried = set()
+    for model_config, changes in map(split, COMBINATIONS):
+        values = {**vars(model_config), **vars(TrainConfig(**changes))}
+        tried |= {(name, value) for name, value in values.items() if not isinstance(value, (tuple, list, dict))}
     wanted = {(name, value) for config in (ModelConfig, TrainConfig) for name, values in values_of(config).items() for value in values}
     assert {pair for pair in wanted - tried if pair[0] not in ELSEWHERE} == set()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda combination: next(iter(combination.values())))
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda combination: "-".join(filter(lambda value: isinstance(value, str), combination.values())))
 def test_every_choice_trains(tmp_path, combination):
-    names = {field.name for field in dataclasses.fields(ModelConfig)}
-    model_config = dataclasses.replace(MODEL, **{name: value for name, value in combination.items() if name in names})
-    changes = {name: value for name, value in combination.items() if name not in names}
-    run = a_run(tmp_path, model_config, train_steps=1, eval_steps=0, learning_rate=0.1, **changes)
+    model_config, changes = split(combination)
+    run = a_run(tmp_path, model_config, train_steps=1, eval_steps=0, learning_rate=0.1, **{"do_eval": False, **changes})
     before = TransformerXLLM(model_config).get_weights()[0].shape, run.model.trainable_variables[0].numpy()
     run.run()
     assert np.isfinite(log_of(tmp_path)[1]) and before[0] == before[1].shape

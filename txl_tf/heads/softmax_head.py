@@ -42,6 +42,7 @@ class SoftmaxHead(keras.layers.Layer):
         self.token_embedding = token_embedding
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
+    @tf.autograph.experimental.do_not_convert  # here and below: no Python loop or branch on tensors, and converting takes seconds
     def log_probs(self, hidden):
         """Returns the log-probabilities (B, T, V) in float32 of the next token after each hidden state (B, T, D).
 
@@ -49,6 +50,7 @@ class SoftmaxHead(keras.layers.Layer):
         """
         return self(hidden)
 
+    @tf.autograph.experimental.do_not_convert
     def nll(self, hidden, labels):
         """Returns the negative log-likelihood (B, T) in nats, float32, of labels (B, T) under hidden states (B, T, D).
 
@@ -58,6 +60,7 @@ class SoftmaxHead(keras.layers.Layer):
         nll = tf.add_n([chunked_nll(*part, span) for part, span in self._parts_of(hidden, labels)])
         return tf.reshape(nll, tf.shape(labels))
 
+    @tf.autograph.experimental.do_not_convert
     def loss(self, hidden, labels, token_weights=None):
         """Returns the float32 scalar sum(token_weights * nll), whose gradients are made in the same pass over the tokens.
 
@@ -72,6 +75,7 @@ class SoftmaxHead(keras.layers.Layer):
         weights = tf.reshape(weights, (-1,))
         return tf.add_n([chunked_loss(*part, weights, span) for part, span in self._parts_of(hidden, labels)])
 
+    @tf.autograph.experimental.do_not_convert
     def top_k(self, hidden, k):
         """Returns the log-probabilities (B, T, k), float32, and the ids (B, T, k) of the k likeliest tokens, best first."""
         if not 1 <= k <= self.vocabulary_size:

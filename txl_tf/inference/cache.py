@@ -14,6 +14,7 @@ from txl_tf.attention.relative import sinusoid
 _RECEIVED = "received"  # name of what a feed-forward layer with a convolution received
 
 
+@tf.autograph.experimental.do_not_convert  # here and below: no Python loop or branch on tensors, and converting takes seconds
 def initial_cache(model, batch_size, mem_len=None, segment_len=1):
     """Returns the cache before the first token.
 
@@ -47,6 +48,7 @@ def check_keys(config, mem_len, segment_len):
                          f"mem_len={mem_len}, tgt_len={segment_len}")
 
 
+@tf.autograph.experimental.do_not_convert
 def read(model, token_ids, cache, lengths=None, by_head=False, compiled=False):
     """Reads a segment as the model's backbone does with a memory.
 
@@ -83,6 +85,7 @@ def read(model, token_ids, cache, lengths=None, by_head=False, compiled=False):
                     "length": tf.minimum(cache["length"] + lengths, cache["mem_len"])}
 
 
+@tf.autograph.experimental.do_not_convert
 def refitted(model, cache, mem_len, segment_len):
     """Returns a cache that holds the same mem_len slots, to be read on in segments of another length."""
     before = tf.shape(cache["layers"][0]["value"])[2]

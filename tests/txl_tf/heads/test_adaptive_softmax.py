@@ -162,7 +162,7 @@ def test_equals_the_oracle(configuration, seed, sizes, one_cluster):
 
 @pytest.mark.slow
 @given(configurations(), st.integers(0, 1000), st.integers(1, 400), st.integers(1, 9))
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_equals_the_oracle_at_length(configuration, seed, floats, tail):
     head = make_head(**configuration)
     rng = np.random.default_rng(seed)

@@ -36,14 +36,13 @@ def check(found, expected, prompt):
         assert ids.dtype == np.int32 and score == pytest.approx(right, abs=1e-5)
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0, 2.0])
 @pytest.mark.parametrize("stop_tokens", [(), (1,)])
-def test_three_beams_equal_exhaustive_search_on_a_toy_model(length_penalty, stop_tokens):
-    for seed in range(4):
-        model = tiny_model(seed=seed, n_token=3, mem_len=20)
-        prompt = tiny_tokens(1, 4, seed)[0] % 3
-        expected = exhaustive(model, prompt, 2, length_penalty, stop_tokens)
-        check(beam_search(model, prompt, 2, 3, length_penalty, stop_tokens=stop_tokens), expected, prompt)
+@pytest.mark.parametrize("seed, length_penalty", enumerate([0.0, 0.7, 1.0, 2.0]))
+def test_three_beams_equal_exhaustive_search_on_a_toy_model(seed, length_penalty, stop_tokens):
+    model = tiny_model(seed=seed, n_token=3, mem_len=20)
+    prompt = tiny_tokens(1, 4, seed)[0] % 3
+    expected = exhaustive(model, prompt, 2, length_penalty, stop_tokens)
+    check(beam_search(model, prompt, 2, 3, length_penalty, stop_tokens=stop_tokens), expected, prompt)
 
 
 def test_enough_beams_equal_exhaustive_search_over_longer_texts():
