@@ -246,15 +246,15 @@ def test_texts(kind, tmp_path):
     model = tiny_model(n_token=vocabulary.n_token, tgt_len=64)
     served = signatures(export_saved_model(model, vocabulary, tmp_path))
     encoded = [np.asarray(vocabulary.encode(text), np.int32) for text in TEXTS]
-    expected = score(model, encoded, batch_size=len(TEXTS))
     assert len(TEXTS) == 200 and max(map(len, encoded)) > 4_000
     for part in ([row for row in range(200) if len(encoded[row]) < 100], *[[row] for row in range(200) if len(encoded[row]) >= 100]):
         found = served["score_text"](text=[TEXTS[row] for row in part])
+        expected = score(model, [encoded[row] for row in part], batch_size=len(part))
         for number, row in enumerate(part):
             length = found["length"][number]
             np.testing.assert_array_equal(found["token_ids"][number, :length], encoded[row], TEXTS[row])
-            np.testing.assert_allclose(found["log_probs"][number, 1:length], expected[row], rtol=0, atol=3e-5)
-            np.testing.assert_allclose(found["log_prob"][number], expected[row].sum(dtype=np.float64), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(found["log_probs"][number, 1:length], expected[number], rtol=0, atol=3e-5)
+            np.testing.assert_allclose(found["log_prob"][number], expected[number].sum(dtype=np.float64), rtol=1e-4, atol=1e-4)
     prompts = [row for row in range(20) if len(encoded[row])]
     generated = served["generate_text"](text=[TEXTS[row] for row in prompts], **sampling(len(prompts)))["text"]
     for text, row, seed in zip(generated, prompts, range(7, 27)):
