@@ -18,12 +18,12 @@ from txl_tf.saved_model import export_saved_model
 
 SETTINGS = {"plain": {}, "zeros": {"memory_start": "zeros"}, "no memory": {"mem_len": 0}, "same length": {"same_length": True, "clamp_len": 5},
             "clusters and a mixture": {
-                "cutoffs": (40, 100), "div_val": 2, "untie_r": True, "tie_weight": False, "attention": "mixture", "dense_form": "conv",
+                "n_layer": 2, "cutoffs": (40, 100), "div_val": 2, "untie_r": True, "tie_weight": False, "attention": "mixture", "dense_form": "conv",
                 "mixture_of": ("dense", "dot_product", "relative"), "feed_forward": "conv_relu", "max_length": 400, "tgt_len": 300}}
 
 
 def model_of(name="plain", **settings):
-    return tiny_model(n_token=256, **{**SETTINGS[name], **settings})
+    return tiny_model(**{"n_token": 256, "n_layer": 1, **SETTINGS[name], **settings})
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] if name != "zeros" else []) for name in SETTINGS])
@@ -35,7 +35,7 @@ def served(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    model = model_of()
+    model = model_of(n_layer=2)
     return model, signatures(export_saved_model(model, ByteVocabulary(), tmp_path_factory.mktemp("served")))
 
 
@@ -199,7 +199,7 @@ class TestGenerate:
 
 @pytest.mark.parametrize("attention", ["random", "absolute"])
 def test_a_text_ends_where_the_model_knows_no_more_places(attention, tmp_path):
-    model = tiny_model(n_token=256, attention=attention, tgt_len=12, mem_len=0)
+    model = model_of(attention=attention, tgt_len=12, mem_len=0)
     served, ids, stop = signatures(export_saved_model(model, ByteVocabulary(), tmp_path)), tokens(2, 13), [-1, -1]
     inputs = {"token_ids": ids[:, :5], "length": [5, 3]}
     found = served["generate"](**inputs, stop_token=stop, **sampling(2, 7))
@@ -219,7 +219,7 @@ def test_a_text_ends_where_the_model_knows_no_more_places(attention, tmp_path):
 
 
 def test_rows_are_as_long_as_the_model_knows_distances(tmp_path):
-    model = tiny_model(n_token=256, attention="dense", max_length=10)
+    model = model_of(attention="dense", max_length=10)
     served = signatures(export_saved_model(model, ByteVocabulary(), tmp_path))
     np.testing.assert_allclose(served["score"](token_ids=tokens(1, 4), length=[4], **no_memory(model, 1))["log_probs"],
                                log_probs_of(model, tokens(1, 4)), 0, 1e-5)
@@ -243,7 +243,7 @@ VOCABULARIES = {
 def test_texts(kind, tmp_path):
     """The tokens of odd texts are those of Python, and so are the scores; what is generated is decoded alike."""
     vocabulary = VOCABULARIES[kind]()
-    model = tiny_model(n_token=vocabulary.n_token, tgt_len=64)
+    model = model_of(n_token=vocabulary.n_token, tgt_len=64)
     served = signatures(export_saved_model(model, vocabulary, tmp_path))
     encoded = [np.asarray(vocabulary.encode(text), np.int32) for text in TEXTS]
     assert len(TEXTS) == 200 and max(map(len, encoded)) > 4_000

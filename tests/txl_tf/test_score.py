@@ -27,7 +27,7 @@ WORDS = WordVocabulary(["<eos>", "<unk>", "on", "and"], unknown="<unk>")
 
 def model_of(n_token):
     keras.utils.set_random_seed(1)
-    return TransformerXLLM(ModelConfig(n_token=n_token, n_layer=2, d_model=16, n_head=2, d_inner=16, tgt_len=4, mem_len=2, init_std=0.5))
+    return TransformerXLLM(ModelConfig(n_token=n_token, n_layer=1, d_model=16, n_head=2, d_inner=16, tgt_len=4, mem_len=2, init_std=0.5))
 
 
 @pytest.fixture(scope="module")
