@@ -29,6 +29,7 @@ from data_utils import prepare_corpus
 from data_utils.atomic_files import write_json
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.distribution import replica_batches
+from txl_tf.faults import check_folder
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.metrics import bits_per_character
@@ -150,10 +151,18 @@ def plot(results, turn, path):
     figure.savefig(path)
 
 
+def names(text):
+    return text.split(",")
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variants", type=lambda text: text.split(","), help="which, separated by commas; default: all")
-    parser.add_argument("--heads", type=lambda text: [int(part) for part in text.split(",")], help="numbers of heads; default: the model's")
+    parser.add_argument("--variants", type=names, help="which, separated by commas; default: all")
+    parser.add_argument("--heads", type=numbers, help="numbers of heads, separated by commas; default: the model's")
     parser.add_argument("--mem_len", type=int, default=ModelConfig.mem_len, help="slots of the memory, 0 for the paper's form")
     parser.add_argument("--steps", type=int, help="updates of each model; default: 600")
     parser.add_argument("--data_dir", default="data/stdlib", help="where the corpus stdlib is, or will be")
@@ -171,6 +180,7 @@ def main():
     folder = arguments.output_dir or os.path.join("runs", "synthesizer" + "_positions" * (not arguments.mem_len) + "_heads" * bool(arguments.heads))
     try:
         chosen = configs(arguments)
+        check_folder(folder, "output_dir")
         corpus = prepare_corpus("stdlib", arguments.data_dir)
         if not 2 <= steps <= corpus.n_segments("train", ModelConfig.tgt_len):
             raise ValueError(f"steps must be from 2 to {corpus.n_segments('train', ModelConfig.tgt_len)}, a pass over the data. "

@@ -15,7 +15,7 @@ TOP_LEVEL = {"setup.cfg", "README.md", "txl_tf", "data_utils", "train_tpu.py", "
 SCRIPTS = ("train_gpu", "train_tpu")
 LAYERS, PEERS, TOP = 1, 4, 6
 LEVELS = {  # a module imports its own level and those below; a new module gets its line here
-    "config_checks": 0, "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "cluster": 0, "distribution": 0, "faults": 0, "preemption": 0, "replica_memory": 1,
+    "config_checks": 0, "layer_checks": 0, "config": 0, "metrics": 0, "memory": 0, "optimization": 0, "cluster": 0, "distribution": 0, "faults": 0, "preemption": 0, "replica_memory": 1,
     "train_step": 1, "run_state": 1,
     "attention": LAYERS, "layers": LAYERS, "heads": LAYERS, "presets": 1, "parameter_count": 1, "host_memory": 1, "flags": 2, "progress": 1,
     "backbone": 2,
@@ -27,7 +27,8 @@ LEVELS = {  # a module imports its own level and those below; a new module gets 
     "training_script": TOP,
 }
 ALLOWED_BELOW = {  # the few that must not see all that is below them
-    "attention": {"attention", "memory"}, "layers": {"attention", "layers", "memory"}, "heads": {"heads", "layers"},
+    "attention": {"attention", "layer_checks", "memory"}, "layers": {"attention", "layer_checks", "layers", "memory"},
+    "heads": {"heads", "layer_checks", "layers"}, "layer_checks": set(),
     "presets": {"config"}, "parameter_count": {"attention"}, "flags": {"config", "presets"}, "progress": {"faults", "metrics"}, "model_card": {"config"}, "request_checks": set(),
     "memory": set(), "metrics": set(), "optimization": set(), "config_checks": set(), "config": {"config_checks"}, "distribution": {"cluster"}, "cluster": {"faults"}, "faults": set(), "preemption": set(),
     "replica_memory": {"distribution"}, "train_step": {"distribution", "optimization", "replica_memory"}, "run_state": {"distribution", "faults"},

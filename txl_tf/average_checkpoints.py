@@ -19,14 +19,15 @@ def average_checkpoints(model_dir, last, output):
 
     Args:
         model_dir: folder of the run.
-        last: how many of its checkpoints, the newest ones.
+        last: how many of its checkpoints, the newest ones; None: all that are kept.
         output: folder for the model, its configuration and its vocabulary.
 
     Raises:
         ValueError: if there are not so many checkpoints, or one can't be read.
     """
     paths = checkpoint_paths(model_dir)
-    if not 1 <= last <= len(paths):
+    last = len(paths) if last is None and paths else last
+    if not 1 <= (last or 0) <= len(paths):
         raise ValueError(f"last must be from 1 to the number of checkpoints in model_dir, {len(paths)}; keep_checkpoints decides in training "
                          f"how many there are. Received: last={last}, model_dir={model_dir}")
     if os.path.realpath(output) == os.path.realpath(model_dir):
@@ -62,6 +63,6 @@ def main(argv):
 
 if __name__ == "__main__":
     flags.DEFINE_string("model_dir", None, "folder of a run", required=True)
-    flags.DEFINE_integer("last", 5, "how many of its checkpoints, the newest ones, are averaged")
+    flags.DEFINE_integer("last", None, "how many of its checkpoints, the newest ones, are averaged; unset: all that are kept")
     flags.DEFINE_string("output", None, "folder to write the model to", required=True)
     app.run(main)

@@ -71,22 +71,25 @@ class TransformerXLBackbone(keras.Model):
 
     def call(self, inputs, training=None, mask=None):
         if isinstance(inputs, (tuple, list)):
-            return super().call(self._checked(inputs), training=training, mask=mask)
+            return super().call(self.checked(inputs), training=training, mask=mask)
         memory = self.initial_memory(tf.shape(inputs)[0], mem_len=None if self.config.memory_start == "zeros" else 0)
         return super().call((inputs, memory), training=training, mask=mask)[0]
 
-    def _checked(self, inputs):
-        """Returns (token_ids, memory); a model that counts places from the segment's first token refuses a memory with slots."""
-        if self.config.window is None:
-            return inputs
-        token_ids, memory = inputs
-        slots, expected = keras.ops.shape(memory["hidden"])[2], f"memory must have no slots, for the model knows {self.config.window} places"
-        if isinstance(slots, int) and slots:
-            raise ValueError(f"{expected}. Received: memory of {slots} slots")
-        if tf.is_tensor(slots):  # known when it runs
-            with tf.control_dependencies([tf.debugging.assert_equal(slots, 0, expected)]):
-                memory = {**memory, "hidden": tf.identity(memory["hidden"])}
-        return token_ids, memory
+    def checked(self, inputs):
+        """Returns (token_ids, memory); raises ValueError if the model has not learned so many places or distances.
+
+        If their lengths are not known yet, they are checked when they are.
+        """
+        (token_ids, memory), window, limit = inputs, self.config.window, self.config.key_limit
+        length, slots = keras.ops.shape(token_ids)[1], keras.ops.shape(memory["hidden"])[2]
+        checks = []
+        if window:
+            checks += [(slots, 0, "memory must have no slots"), (length, window, f"token_ids must be at most {window} a row")]
+        if limit:
+            checks.append((slots + length, limit, f"memory and token_ids must together be at most {limit}"))
+        wanted = [_at_most(*check, "for the model has learned no more places or distances") for check in checks]
+        with tf.control_dependencies([check for check in wanted if check is not None]):
+            return tf.identity(token_ids), memory
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         if isinstance(inputs, (tuple, list)):
@@ -111,6 +114,15 @@ class TransformerXLBackbone(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**{**config, "config": ModelConfig(**config["config"])})
+
+
+def _at_most(size, most, expected, reason):
+    """Raises ValueError if a size is too large; returns an operation that does so when it runs if it is not known yet."""
+    if tf.is_tensor(size):
+        return tf.debugging.assert_less_equal(size, most, f"{expected}, {reason}")
+    if size > most:
+        raise ValueError(f"{expected}, {reason}. Received: {size}")
+    return None
 
 
 def weight_initializer(config, std):

@@ -315,6 +315,8 @@ def _check_lengths(config):
     for name in ("absolute_positions", "key_index"):
         refuse_if(config, config.mem_len and getattr(config, name) in (True, "position"),
                   f"{name} must come with mem_len=0 where it goes by places, for a memory moves on", name, "mem_len")
+    refuse_if(config, config.window == 1, f"{'max_length' if config.key_index else 'tgt_len'} must be at least 2 where the model goes by places",
+              "max_length" if config.key_index else "tgt_len")
     refuse_if(config, config.key_index and config.max_length < config.tgt_len + config.mem_len,
               "max_length must be at least tgt_len + mem_len", "max_length", "tgt_len", "mem_len")
 

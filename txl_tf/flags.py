@@ -73,7 +73,9 @@ def check_no_arguments(argv):
 
 
 def check_folder_of(name, path):
-    """Raises ValueError unless the folder of a file that is to be written is there; no path is no file."""
+    """Raises ValueError unless the folder of a file that is to be written is there, and no folder of its name; no path is no file."""
+    if path and os.path.isdir(path):
+        raise ValueError(f"{name} must be a file, not a folder. Received: {name}={path}")
     if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise ValueError(f"{name} must lie in a folder that is there. Received: {name}={path}")
 

@@ -66,7 +66,7 @@ class TransformerXLLM(keras.Model):
         Returns:
             ((B, T) float32 in nats and text order, memory).
         """
-        hidden, memory = self.backbone(_as_tensors(token_ids, memory), training=training)
+        hidden, memory = self.backbone(self._checked(token_ids, memory), training=training)
         return self.head.nll(hidden, labels), memory
 
     @tf.autograph.experimental.do_not_convert
@@ -80,13 +80,21 @@ class TransformerXLLM(keras.Model):
         Returns:
             (() float32 in nats, memory).
         """
-        hidden, memory = self.backbone(_as_tensors(token_ids, memory), training=training)
+        hidden, memory = self.backbone(self._checked(token_ids, memory), training=training)
         return self.head.loss(hidden, labels, token_weights), memory
 
     @tf.autograph.experimental.do_not_convert
     def log_probs(self, token_ids, memory):
         """Returns the log-probabilities (B, T, V) of the token after each of token_ids (B, T), and the memory after them."""
-        return self(_as_tensors(token_ids, memory))
+        return self(self._checked(token_ids, memory))
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call(self.backbone.checked(inputs), training=training, mask=mask)
+
+    def _checked(self, token_ids, memory):
+        """Returns what the backbone takes, checked before Keras would wrap a refusal in its own words."""
+        memory = {name: tf.convert_to_tensor(value) for name, value in memory.items()}
+        return self.backbone.checked((tf.cast(tf.convert_to_tensor(token_ids), tf.int32), memory))
 
     def generate(self, prompt_ids, max_new_tokens, **settings):
         """Returns prompt_ids (B, P) followed by max_new_tokens sampled tokens; see txl_tf.inference.sampling.
@@ -117,11 +125,6 @@ class TransformerXLLM(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**{**config, "config": ModelConfig(**config["config"])})
-
-
-def _as_tensors(token_ids, memory):
-    memory = {name: tf.convert_to_tensor(value) for name, value in memory.items()}
-    return tf.cast(tf.convert_to_tensor(token_ids), tf.int32), memory
 
 
 def _head(config, backbone):

@@ -75,7 +75,7 @@ _SYNTHESIZER_LM = {
     "model": dict(n_layer=6, d_model=512, d_embed=512, n_head=8, d_head=64, d_inner=2048, dropout=0.1, dropatt=0.1, tgt_len=256, mem_len=0,
                   tie_weight=False, feed_forward="conv_relu", absolute_positions=True),
     "train": dict(learning_rate=1e-3, warmup_steps=10_000, train_steps=300_000, min_lr_ratio=0.01, iterations=1_000, save_steps=10_000,
-                  eval_steps=10_000, eval_tgt_len=256, eval_mem_len=0),
+                  eval_steps=10_000),
     "data": dict(dataset="lm1b", vocabulary="subword", vocab_size=32_768, train_batch_size=256, eval_batch_size=16),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.faults import writing
-from txl_tf.inference.cache import check_keys, initial_cache, read, refitted
+from txl_tf.inference.cache import check_keys, initial_cache, read, refitted, segment_length
 from txl_tf.inference.sampling import ENDED, draw, memory_length
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.memory import reset_memory
@@ -176,7 +176,7 @@ class _Endpoints:
         self.model, self.vocabulary, self.config = model, vocabulary, model.config
         self.mem_len = model.config.mem_len if mem_len is None else mem_len
         self.cache_len = memory_length(model, mem_len)
-        check_keys(model.config, self.cache_len, model.config.tgt_len)
+        check_keys(model.config, self.mem_len, model.config.tgt_len)
         self._reader = keras.Model(model.backbone.input, (model.backbone.output[0], model.backbone.remembered))
         positions = initial_cache(model, 1, self.cache_len)["positions"]
         self.positions = tf.nest.map_structure(lambda value: tf.Variable(value, trainable=False), positions)  # projected once, not in each call
@@ -300,7 +300,7 @@ class _Endpoints:
 
     def _read_rows(self, token_ids, length):
         """Returns (hidden states (B, 1, D) of the rows' last tokens, cache for single tokens)."""
-        segments, lengths = _ended_together(token_ids, length, self.config.tgt_len)
+        segments, lengths = _ended_together(token_ids, length, segment_length(self.config, self.cache_len))
         rows, segment_len = tf.shape(segments)[1], tf.shape(segments)[2]
         cache = initial_cache(self.model, rows, self.cache_len, segment_len)
         hidden = tf.zeros((rows, segment_len, self.config.d_model), self.model.compute_dtype)

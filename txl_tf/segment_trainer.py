@@ -69,6 +69,7 @@ class SegmentTrainer(keras.Model):
         with model.distribute_strategy.scope():
             super().__init__(**kwargs)
         _check_mem_len(eval_mem_len=eval_mem_len)
+        model.config.evaluation_lengths(1, eval_mem_len)
         self.dtype_policy = model.dtype_policy
         self.model = model
         self.eval_mem_len = eval_mem_len

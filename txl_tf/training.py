@@ -64,6 +64,7 @@ class Training:
         self.step = 0
         self._preemption = Preemption(self.strategy)
         self._copy = None  # of the model, for evaluation with other settings
+        self._scored, self._scored_step = {}, None  # the scores of the last evaluation while training, and its step
         with self.strategy.scope():
             self._make_model(model_config)
         rows = corpus.rows("train") if train_config.do_train else self.strategy.num_replicas_in_sync * train_config.batch_chunk
@@ -111,7 +112,7 @@ class Training:
             self.train()
         elif self.is_chief:  # it was killed after its last checkpoint, perhaps before it wrote the weights too
             self.folder.save_weights(self.model)
-        results = {"step": self.step, "settings": settings, **self.evaluate()}
+        results = {"step": self.step, "settings": settings, **self._final_scores()}
         if self.is_chief:
             if "valid" in results and before.get("step") != self.step:
                 self._keep_if_best(results["valid"])
@@ -244,8 +245,16 @@ class Training:
                 f"loss={outcome['nll']}, gradient_norm={outcome['gradient_norm']}, first at step {outcome['bad_step']}, "
                 f"learning_rate={self.train_config.learning_rate}")
 
+    def _final_scores(self):
+        """Returns what `evaluate` does; a split that was scored after the last update is not scored again."""
+        splits = self.train_config.evaluated_splits
+        known = self._scored if self._scored_step == self.step else {}
+        found = {**known, **self.evaluate([split for split in splits if split not in known])}
+        return {split: found[split] for split in splits}
+
     def _evaluate_while_training(self):
         results = self.evaluate(["valid"])
+        self._scored, self._scored_step = results, self.step
         if self.is_chief:
             self._keep_if_best(results["valid"])
             self.folder.log({"step": self.step, "valid": results["valid"]})

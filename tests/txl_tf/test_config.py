@@ -90,6 +90,8 @@ ATTENTION_CONTRADICTIONS = [  # (settings of ModelConfig, what is received)
     ({"attention": "absolute"}, "absolute_positions=True, mem_len=64"),
     ({"attention": "absolute", "absolute_positions": False}, "absolute_positions=False"),
     ({"absolute_positions": True}, "absolute_positions=True, mem_len=64"),
+    ({"attention": "absolute", "mem_len": 0, "tgt_len": 1}, "tgt_len=1"),
+    ({"attention": "random", "mem_len": 0, "tgt_len": 1}, "max_length=1"),
     ({"attention": "dense", "n_head": 5}, "n_head=5, d_model=192"), ({"attention": "factorized_dense", "n_head": 5}, "n_head=5, d_model=192"),
 ]
 

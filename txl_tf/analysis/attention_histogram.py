@@ -21,14 +21,15 @@ from txl_tf.model_folder import load_model_and_vocabulary, read_config
 SCALES = ("log", "linear")
 SMALLEST = 1e-6  # lower bound of the second bin of the log scale
 STATES = ("start", "trained")
+MOST_BINS = 10_000
 _TITLE = 36  # letters that a column of the picture has room for
 _SHARES = (0.5, 0.9, 0.99)  # of the weights, whose upper bounds are printed
 
 
 def bin_edges(bins, scale="log"):
     """Returns float32 (bins + 1,) rising from 0 to 1, evenly or, with scale "log", by one factor from SMALLEST on."""
-    if bins < 2:
-        raise ValueError(f"bins must be at least 2. Received: bins={bins}")
+    if not 2 <= bins <= MOST_BINS:
+        raise ValueError(f"bins must be from 2 to {MOST_BINS:,}. Received: bins={bins}")
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}. Received: scale={scale}")
     edges = np.linspace(0, 1, bins + 1) if scale == "linear" else np.concatenate([[0], np.geomspace(SMALLEST, 1, bins)])

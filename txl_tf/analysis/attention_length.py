@@ -61,28 +61,29 @@ def main(argv):
     settings = flags.FLAGS
     with one_sentence("txl_tf.analysis.attention_length", ValueError, OSError):
         check_no_arguments(argv)
-        check_sizes(tgt_len=settings.tgt_len)
+        check_sizes(**{} if settings.tgt_len is None else {"tgt_len": settings.tgt_len})
         check_folder_of("json_file", settings.json_file)
         mem_lens = integers("mem_len", settings.mem_len)
-        model, corpus = _opened(settings)
-        segments = corpus.dataset(settings.split, settings.tgt_len)
+        model, corpus, tgt_len = _opened(settings)
+        segments = corpus.dataset(settings.split, tgt_len)
         scores = sweep(model, lambda: segments, mem_lens, corpus.vocabulary.kind)
-        scores = list(_printed(scores, settings.tgt_len, model.config.same_length))
+        scores = list(_printed(scores, tgt_len, model.config.same_length))
     unit, best, mem_len = best_of(scores)
     print(f"{unit.upper()} best  {best:,.{DIGITS[unit]}f}\nAttn Len  {mem_len:,}")
     print(f"Attn Len: the shortest memory, the paper's attention length, whose {unit} equals the best to {DIGITS[unit]} decimals. A token also "
-          f"sees those before it in its segment of {settings.tgt_len}.")
+          f"sees those before it in its segment of {tgt_len}.")
     if settings.json_file:
-        chosen = {"split": settings.split, "tgt_len": settings.tgt_len, "clamp_len": model.config.clamp_len,
+        chosen = {"split": settings.split, "tgt_len": tgt_len, "clamp_len": model.config.clamp_len,
                   "same_length": model.config.same_length}
         write_json(settings.json_file, {**chosen, "scores": scores, "unit": unit, "best": best, "attn_len": mem_len})
 
 
 def _opened(settings):
-    """Returns the model with the settings of evaluation, and the corpus, whose vocabulary is the model's."""
+    """Returns the model with the settings of evaluation, the corpus, whose vocabulary is the model's, and the tokens of a segment."""
     model, vocabulary = load_model_and_vocabulary(settings.model_dir)
-    corpus = open_corpus_of(vocabulary, settings.dataset, settings.data_dir, settings.tgt_len)
-    return evaluation_model(model, clamp_len=settings.clamp_len, same_length=settings.same_length), corpus
+    tgt_len, _ = model.config.evaluation_lengths(settings.tgt_len, 0)
+    corpus = open_corpus_of(vocabulary, settings.dataset, settings.data_dir, tgt_len)
+    return evaluation_model(model, clamp_len=settings.clamp_len, same_length=settings.same_length), corpus, tgt_len
 
 
 def _printed(scores, tgt_len, same_length):
@@ -102,7 +103,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("dataset", None, "name of the dataset; unset: what the folder was prepared for")
     flags.DEFINE_enum("split", "valid", SPLITS, "the split to score")
     flags.DEFINE_list("mem_len", None, "slots of the memory, several numbers separated by commas", required=True)
-    flags.DEFINE_integer("tgt_len", EVAL_TGT_LEN, "tokens of a segment")
+    flags.DEFINE_integer("tgt_len", None, f"tokens of a segment; unset: {EVAL_TGT_LEN}, for a Synthesizer those of its training")
     flags.DEFINE_integer("clamp_len", None, "largest distance with a position of its own; unset: the model's")
     flags.DEFINE_bool("same_length", None, "give every token mem_len + 1 keys; unset: the model's")
     flags.DEFINE_string("json_file", None, "file to write the scores to as JSON")

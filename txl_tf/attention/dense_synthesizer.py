@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from txl_tf.attention.recent_tokens import recent_tokens, unfolded
 from txl_tf.attention.synthesizer import SynthesizerBase
+from txl_tf.layer_checks import are_two_sizes, check_sizes
 
 
 KERNEL_SIZES, BOTTLENECK_DIM = (3, 3), 16
@@ -81,12 +82,11 @@ class DenseSynthesizer(SynthesizerBase):
     def __init__(self, num_heads, head_dim, max_length, key_index="position", form="two_layer", kernel_sizes=KERNEL_SIZES,
                  bottleneck_dim=BOTTLENECK_DIM, dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(num_heads, head_dim, max_length, key_index, dropout, kernel_initializer, **kwargs)
-        if form not in FORMS:
+        if form not in tuple(FORMS):
             raise ValueError(f"form must be one of {', '.join(FORMS)}. Received: form={form}")
-        if len(kernel_sizes) != 2 or min(kernel_sizes) < 1:
-            raise ValueError(f"kernel_sizes must be two sizes of at least 1. Received: kernel_sizes={tuple(kernel_sizes)}")
-        if bottleneck_dim < 1:
-            raise ValueError(f"bottleneck_dim must be at least 1. Received: bottleneck_dim={bottleneck_dim}")
+        if not are_two_sizes(kernel_sizes):
+            raise ValueError(f"kernel_sizes must be two sizes of at least 1. Received: kernel_sizes={kernel_sizes}")
+        check_sizes(bottleneck_dim=bottleneck_dim)
         self.form = form
         self.kernel_sizes = tuple(kernel_sizes)
         self.bottleneck_dim = bottleneck_dim

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from txl_tf.attention.factors import balanced_factors, check_factors
 from txl_tf.attention.synthesizer import SynthesizerBase
+from txl_tf.layer_checks import check_sizes
 
 
 @keras.saving.register_keras_serializable("txl_tf")
@@ -48,8 +49,7 @@ class FactorizedRandomSynthesizer(SynthesizerBase):
     def __init__(self, num_heads, head_dim, max_length, key_index="position", rank=8, factors=None, scores_initializer=None,
                  dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(num_heads, head_dim, max_length, key_index, dropout, kernel_initializer, **kwargs)
-        if rank < 1:
-            raise ValueError(f"rank must be at least 1. Received: rank={rank}")
+        check_sizes(rank=rank)
         check_factors(factors, max_length)
         self.rank = rank
         self.factors = factors and tuple(factors)

@@ -2,6 +2,8 @@
 
 import math
 
+from txl_tf.layer_checks import are_two_sizes
+
 
 def balanced_factors(length):
     """Returns (a, b) with a b = length, a at most b, as near to each other as they can be: (3, 4) for 12, (1, 13) for 13."""
@@ -11,5 +13,5 @@ def balanced_factors(length):
 
 def check_factors(factors, length):
     """Raises ValueError unless factors are two whose product is length; None stands for `balanced_factors`."""
-    if factors is not None and (len(factors) != 2 or min(factors) < 1 or math.prod(factors) != length):
-        raise ValueError(f"factors must be two whose product is max_length. Received: factors={tuple(factors)}, max_length={length}")
+    if factors is not None and not (are_two_sizes(factors) and math.prod(factors) == length):
+        raise ValueError(f"factors must be two whose product is max_length. Received: factors={factors}, max_length={length}")

@@ -54,6 +54,8 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
         super().__init__(num_heads, head_dim, dropout, kernel_initializer, **kwargs)
         if weighting not in WEIGHTINGS:
             raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}. Received: weighting={weighting}")
+        if not isinstance(mixed, (list, tuple)):
+            raise ValueError(f"mixed must be a list of layers. Received: mixed={mixed!r}")
         kinds = [type(layer).__name__ for layer in mixed]
         if len(mixed) < 2 or (weighting == "sigmoid" and len(mixed) != 2):
             wanted = "two layers with weighting=sigmoid" if weighting == "sigmoid" else "at least two layers"

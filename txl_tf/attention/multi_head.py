@@ -5,6 +5,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from txl_tf.layer_checks import check_rates, check_sizes, check_switches
+
 HIDDEN_SCORE = -1e30
 
 
@@ -29,16 +31,18 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         causal: whether a query sees itself and earlier keys only.
 
     Raises:
-        ValueError: if num_heads or head_dim is below 1, or memory is not as wide as inputs.
+        ValueError: if num_heads or head_dim is no integer of at least 1, or inputs, memory or attention_mask have other shapes or types.
     """
 
     works_by_head = True  # whether scores of a head need nothing but that head of query, context and positions
 
     def __init__(self, num_heads, head_dim, dropout=0.0, kernel_initializer="glorot_uniform", causal=True, **kwargs):
         super().__init__(**kwargs)
-        for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {name}={value}")
+        check_sizes(num_heads=num_heads, head_dim=head_dim)
+        check_switches(causal=causal)
+        check_rates(dropout=dropout)
+        if kernel_initializer is None:
+            raise ValueError("kernel_initializer must be an initializer or its name. Received: kernel_initializer=None")
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout = dropout
@@ -56,7 +60,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
     def must_be_causal(self, reason):
         """Raises ValueError if the layer is not causal, with the reason why it must be."""
         if not self.causal:
-            raise ValueError(f"causal must be True, for {reason}. Received: causal={self.causal}")
+            raise ValueError(f"causal must be True: {reason}. Received: causal={self.causal}")
 
     def build_scores(self, width):
         """Adds the weights that scores are made with, for tokens of a width; a mixture builds no more of a layer."""
@@ -68,6 +72,8 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         """Returns the memory; raises ValueError if it can't come with inputs. If its length is not known yet, it is checked when it is."""
         if memory.shape[-1] != inputs.shape[-1]:
             raise ValueError(f"memory must be as wide as inputs, {inputs.shape[-1]}. Received: memory.shape={memory.shape}")
+        if not tf.TensorShape((inputs.shape[0], None, None)).is_compatible_with(memory.shape):
+            raise ValueError(f"memory must be (B, M, D) with the rows of inputs, {inputs.shape[0]}. Received: memory.shape={memory.shape}")
         return memory
 
     def check_keys(self, key_len):
@@ -106,9 +112,12 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         raise NotImplementedError(f"{type(self).__name__} must implement scores(query, context, positions)")
 
     def call(self, inputs, memory=None, attention_mask=None, return_attention_scores=False, training=None, position_embedding=None):
+        if len(inputs.shape) != 3 or not tf.as_dtype(inputs.dtype).is_floating:
+            raise ValueError(f"inputs must be (B, T, D) numbers. Received: inputs.shape={inputs.shape}, {tf.as_dtype(inputs.dtype).name}")
         parts = [self.project(part) for part in self._parts(memory, inputs)]
         context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
         positions = self.project_positions(self.check_keys(keras.ops.shape(context["value"])[2]), position_embedding)
+        _check_mask(attention_mask, inputs, context["value"])
         scores = self.scores(self.project_query(inputs, context, attention_mask), context, positions)
         weights = masked_softmax(_of_all_rows(scores, inputs), attention_mask, self.causal)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
@@ -173,6 +182,19 @@ class MultiHeadAttentionBase(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "causal": self.causal,
         }
+
+
+def _check_mask(mask, inputs, value):
+    """Raises ValueError if a mask can't be one of queries inputs (B, T, D) and keys, of which value is (B, N, S, H)."""
+    if mask is None:
+        return
+    mask = tf.convert_to_tensor(mask)
+    whole = tf.TensorShape((inputs.shape[0], inputs.shape[1], value.shape[2]))
+    wanted = whole if mask.shape.rank == 3 else whole[1:]
+    fits = mask.shape.rank in (2, 3) and all(size in (1, None) or most in (size, None) for size, most in zip(mask.shape, wanted))
+    if not fits or mask.dtype.is_floating:
+        raise ValueError(f"attention_mask must be (T, S) or (B, T, S) booleans, with (B, T, S) = {tuple(whole)}. Received: "
+                         f"attention_mask.shape={mask.shape}, {mask.dtype.name}")
 
 
 def matrix_product(tensor, kernel):

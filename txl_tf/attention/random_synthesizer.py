@@ -3,6 +3,7 @@
 import keras
 
 from txl_tf.attention.synthesizer import SynthesizerBase
+from txl_tf.layer_checks import check_switches
 
 
 @keras.saving.register_keras_serializable("txl_tf")
@@ -44,6 +45,7 @@ class RandomSynthesizer(SynthesizerBase):
     def __init__(self, num_heads, head_dim, max_length, key_index="position", fixed=False, scores_initializer=None, dropout=0.0,
                  kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(num_heads, head_dim, max_length, key_index, dropout, kernel_initializer, **kwargs)
+        check_switches(fixed=fixed)
         self.fixed = fixed
         self.scores_initializer = keras.initializers.get(scores_initializer or keras.initializers.RandomNormal(stddev=1.0))
 

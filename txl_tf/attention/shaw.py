@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from txl_tf.attention.dot_product import DotProductMultiHeadAttention
 from txl_tf.attention.relative import by_distance
+from txl_tf.layer_checks import check_sizes
 
 
 @keras.saving.register_keras_serializable("txl_tf")
@@ -36,8 +37,7 @@ class ShawMultiHeadAttention(DotProductMultiHeadAttention):
 
     def __init__(self, num_heads, head_dim, max_length, dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(num_heads, head_dim, dropout, kernel_initializer, **kwargs)
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1. Received: max_length={max_length}")
+        check_sizes(max_length=max_length)
         self.must_be_causal("later keys have no vectors of distances")
         self.max_length = max_length
 

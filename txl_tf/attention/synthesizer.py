@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from txl_tf.attention.multi_head import MultiHeadAttentionBase
 from txl_tf.attention.relative import by_distance
+from txl_tf.layer_checks import check_sizes
 
 KEY_INDICES = ("position", "distance")
 
@@ -36,8 +37,7 @@ class SynthesizerBase(MultiHeadAttentionBase):
 
     def __init__(self, num_heads, head_dim, max_length, key_index="position", dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(num_heads, head_dim, dropout, kernel_initializer, **kwargs)
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1. Received: max_length={max_length}")
+        check_sizes(max_length=max_length)
         if key_index not in KEY_INDICES:
             raise ValueError(f"key_index must be one of {', '.join(KEY_INDICES)}. Received: key_index={key_index}")
         self.max_length = max_length

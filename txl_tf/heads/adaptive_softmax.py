@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from txl_tf.heads.chunked_loss import all_tokens, logits_of, project, tail_tokens
 from txl_tf.heads.softmax_head import SoftmaxHead
-from txl_tf.layers.adaptive_embedding import check_sizes, cluster_bounds
+from txl_tf.layer_checks import check_sizes
+from txl_tf.layers.adaptive_embedding import cluster_bounds
 
 
 @keras.saving.register_keras_serializable("txl_tf")

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.heads.chunked_loss import chunked_loss, chunked_nll
-from txl_tf.layers.adaptive_embedding import check_sizes
+from txl_tf.layer_checks import check_sizes
 
 
 class SoftmaxHead(keras.layers.Layer):

@@ -42,10 +42,15 @@ def initial_cache(model, batch_size, mem_len=None, segment_len=1):
 
 def check_keys(config, mem_len, segment_len):
     """Raises ValueError if the model does not know the distances of all keys of a memory and a segment."""
-    keys = sum(length or 1 for length in (tf.get_static_value(mem_len), tf.get_static_value(segment_len)))
+    keys = sum(tf.get_static_value(length) or 0 for length in (mem_len, segment_len))  # of those that are known already
     if config.key_limit and keys > config.key_limit:
         raise ValueError(f"mem_len and the tokens of a segment must together be at most max_length={config.key_limit}. Received: "
                          f"mem_len={mem_len}, tgt_len={segment_len}")
+
+
+def segment_length(config, mem_len):
+    """Returns the tokens of a long text that are read at once: those of training, fewer where that would be too many keys."""
+    return min(config.tgt_len, config.key_limit - mem_len) if config.key_limit else config.tgt_len
 
 
 @tf.autograph.experimental.do_not_convert

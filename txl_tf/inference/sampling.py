@@ -7,7 +7,7 @@ import secrets
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.inference.cache import check_keys, initial_cache, read, refitted
+from txl_tf.inference.cache import check_keys, initial_cache, read, refitted, segment_length
 from txl_tf.inference.per_model import per_model
 
 ENDED = -1  # stands for the tokens of a row after its end
@@ -82,22 +82,23 @@ def is_one_prompt(prompt_ids):
 def memory_length(model, mem_len):
     """Returns the slots of the memory: mem_len, else the model's, else its segment's length where it was trained without memory.
 
-    A model that knows places has a slot for each. Raises ValueError if it is to have another number.
+    A model that knows places has a slot for each, one that knows distances at most as many as it knows. Raises ValueError if it is to
+    have another number.
     """
     config = model.config
     if config.window and mem_len not in (None, config.window):
         raise ValueError(f"mem_len must be unset for a model that knows the places of texts of {config.window} tokens. Received: "
                          f"mem_len={mem_len}")
-    if config.window == 1:
-        raise ValueError(f"max_length or tgt_len must be at least 2 for a model that goes on with texts. Received: {config.window}")
-    return (config.window or config.mem_len or config.tgt_len) if mem_len is None else mem_len
+    if mem_len is None:
+        mem_len = config.window or config.mem_len or min(config.tgt_len, (config.key_limit or config.tgt_len + 1) - 1)
+    check_keys(config, mem_len, 1)
+    return mem_len
 
 
 def read_prompts(model, rows, mem_len):
     """Reads prompts of any lengths, which end together, and returns (hidden states (B, 1, D) of their last tokens, cache for single tokens)."""
     longest = max(map(len, rows))
-    length = min(model.config.tgt_len, 1 << (longest - 1).bit_length())  # few lengths, so few programs
-    check_keys(model.config, mem_len, length)
+    length = min(segment_length(model.config, mem_len), 1 << (longest - 1).bit_length())  # few lengths, so few programs
     count = -(-longest // length)
     token_ids = np.zeros((len(rows), count * length), np.int32)
     for ids, row in zip(token_ids, rows, strict=True):

@@ -5,6 +5,8 @@ import numbers
 import keras
 import tensorflow as tf
 
+from txl_tf.layer_checks import check_sizes
+
 
 @keras.saving.register_keras_serializable("txl_tf")
 class AdaptiveEmbedding(keras.layers.Layer):
@@ -100,13 +102,6 @@ class AdaptiveEmbedding(keras.layers.Layer):
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "projection_initializer": keras.initializers.serialize(self.projection_initializer),
         }
-
-
-def check_sizes(**sizes):
-    """Raises ValueError unless every size is an integer of at least 1."""
-    for name, size in sizes.items():
-        if not isinstance(size, numbers.Integral) or size < 1:
-            raise ValueError(f"{name} must be an integer of at least 1. Received: {name}={size}")
 
 
 def cluster_bounds(vocabulary_size, cutoffs, embedding_dim=None, div_val=1):

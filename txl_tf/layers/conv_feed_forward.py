@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.attention.recent_tokens import unfolded
+from txl_tf.layer_checks import check_sizes
 from txl_tf.layers.feed_forward import FeedForward
 
 
@@ -35,8 +36,7 @@ class ConvFeedForward(FeedForward):
     """
 
     def __init__(self, inner_dim, dropout=0.0, kernel_size=3, kernel_initializer="glorot_uniform", **kwargs):
-        if kernel_size < 1:
-            raise ValueError(f"kernel_size must be at least 1. Received: kernel_size={kernel_size}")
+        check_sizes(kernel_size=kernel_size)
         self.context_len = kernel_size - 1
         super().__init__(inner_dim, dropout, kernel_initializer, **kwargs)
         self.kernel_size = kernel_size

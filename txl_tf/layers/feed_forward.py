@@ -2,6 +2,8 @@
 
 import keras
 
+from txl_tf.layer_checks import check_rates, check_sizes
+
 
 @keras.saving.register_keras_serializable("txl_tf")
 class FeedForward(keras.layers.Layer):
@@ -31,8 +33,8 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(self, inner_dim, dropout=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        if inner_dim < 1:
-            raise ValueError(f"inner_dim must be at least 1. Received: inner_dim={inner_dim}")
+        check_sizes(inner_dim=inner_dim)
+        check_rates(dropout=dropout)
         self.inner_dim = inner_dim
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -120,9 +120,11 @@ def test_a_head_reads_its_share_of_the_query_alone(name):
 
 @pytest.mark.parametrize("settings, message", [
     ({"form": "deep"}, "form must be one of two_layer, .*, query. Received: form=deep"),
+    ({"form": ["glu"]}, r"form must be one of .* Received: form=\['glu'\]"),
+    ({"kernel_sizes": 3}, "kernel_sizes must be two sizes of at least 1. Received: kernel_sizes=3"),
     ({"kernel_sizes": (3,)}, r"kernel_sizes must be two sizes of at least 1. Received: kernel_sizes=\(3,\)"),
     ({"kernel_sizes": (3, 0)}, r"kernel_sizes must be two sizes of at least 1. Received: kernel_sizes=\(3, 0\)"),
-    ({"bottleneck_dim": 0}, "bottleneck_dim must be at least 1. Received: bottleneck_dim=0"),
+    ({"bottleneck_dim": 0}, "bottleneck_dim must be an integer of at least 1. Received: bottleneck_dim=0"),
 ])
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):

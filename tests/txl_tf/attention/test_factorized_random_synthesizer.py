@@ -77,7 +77,7 @@ def test_factors_start_as_asked():
 
 
 @pytest.mark.parametrize("settings, message", [
-    ({"rank": 0}, "rank must be at least 1. Received: rank=0"),
+    ({"rank": 0}, "rank must be an integer of at least 1. Received: rank=0"),
     ({"factors": (3, 5)}, r"factors must be two whose product is max_length. Received: factors=\(3, 5\), max_length=20"),
 ])
 def test_bad_settings_are_refused(settings, message):

@@ -152,6 +152,7 @@ def making(mixed, weighting="softmax"):
 
 @pytest.mark.parametrize("make, message", [
     (making(parts, "mean"), "weighting must be one of softmax, sum, sigmoid. Received: weighting=mean"),
+    (making(lambda: None), "mixed must be a list of layers. Received: mixed=None"),
     (making(lambda: []), r"mixed must be at least two layers. Received: mixed=\[\]"),
     (making(lambda: parts()[:1]), r"mixed must be at least two layers. Received: mixed=\['DotProductMultiHeadAttention'\]"),
     (making(parts, "sigmoid"), r"mixed must be two layers with weighting=sigmoid. Received: mixed=\["),

@@ -79,8 +79,38 @@ def test_a_narrower_memory_is_refused():
 
 @pytest.mark.parametrize("name", ["num_heads", "head_dim"])
 def test_sizes_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: {name}=0"):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1. Received: {name}=0"):
         UniformAttention(**{"num_heads": 2, "head_dim": 3, name: 0})
+
+
+@pytest.mark.parametrize("setting, message", [
+    ({"dropout": 1.0}, "dropout must be a number from 0 to below 1. Received: dropout=1.0"),
+    ({"dropout": None}, "dropout must be a number from 0 to below 1. Received: dropout=None"),
+    ({"causal": "no"}, "causal must be True or False. Received: causal='no'"),
+    ({"kernel_initializer": None}, "kernel_initializer must be an initializer .* Received: kernel_initializer=None"),
+    ({"head_dim": 2.5}, "head_dim must be an integer of at least 1. Received: head_dim=2.5"),
+], ids=str)
+def test_bad_settings_are_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        UniformAttention(**{"num_heads": 2, "head_dim": 3, **setting})
+
+
+@pytest.mark.parametrize("make", [UniformAttention, DotProductMultiHeadAttention])
+def test_inputs_masks_and_memories_of_other_shapes_are_refused(make):
+    layer, inputs = make(num_heads=2, head_dim=3), random_array(2, 5, 4)
+    layer(inputs)
+    for refused, message in (
+            ({"inputs": inputs.astype("int32")}, r"inputs must be \(B, T, D\) numbers. Received: inputs.shape=\(2, 5, 4\), int32"),
+            ({"memory": random_array(3, 2, 4)}, r"memory must be \(B, M, D\) .* Received: memory.shape=\(3, 2, 4\)"),
+            ({"memory": random_array(2, 4)}, r"memory must be \(B, M, D\) .* Received: memory.shape=\(2, 4\)"),
+            ({"attention_mask": np.ones((2, 5), bool)}, r"attention_mask must be \(T, S\) or .* Received: attention_mask.shape=\(2, 5\), bool"),
+            ({"attention_mask": np.ones((2, 5, 6), bool)}, r"attention_mask must be .* Received: attention_mask.shape=\(2, 5, 6\), bool"),
+            ({"attention_mask": np.ones((2, 1, 5, 5), bool)}, r"attention_mask must be .* Received: attention_mask.shape=\(2, 1, 5, 5\), bool"),
+            ({"attention_mask": np.ones((5, 5), np.float32)}, r"attention_mask must be .* booleans.* Received: .*\(5, 5\), float32")):
+        with pytest.raises(ValueError, match=message):
+            layer(**{"inputs": inputs, **refused})
+    padding = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
+    np.testing.assert_allclose(layer(inputs, attention_mask=padding[:, None])[1:, :3], layer(inputs[1:, :3]), 1e-5, 1e-6)
 
 
 def test_scores_must_be_implemented():

@@ -43,5 +43,5 @@ def test_without_its_vectors_it_is_dot_product_attention():
 
 
 def test_a_size_below_one_is_refused():
-    with pytest.raises(ValueError, match="max_length must be at least 1. Received: max_length=0"):
+    with pytest.raises(ValueError, match="max_length must be an integer of at least 1. Received: max_length=0"):
         ShawMultiHeadAttention(HEADS, HEAD_DIM, 0)

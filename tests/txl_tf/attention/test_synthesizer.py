@@ -179,10 +179,11 @@ def with_dtype(config, dtype):
 
 
 @pytest.mark.parametrize("settings, message", [
-    ({"max_length": 0}, "max_length must be at least 1. Received: max_length=0"),
+    ({"max_length": 0}, "max_length must be an integer of at least 1. Received: max_length=0"),
     ({"key_index": "place"}, "key_index must be one of position, distance. Received: key_index=place"),
-    ({"num_heads": 0}, "num_heads must be at least 1. Received: num_heads=0"),
-    ({"head_dim": 0}, "head_dim must be at least 1. Received: head_dim=0"),
+    ({"num_heads": 0}, "num_heads must be an integer of at least 1. Received: num_heads=0"),
+    ({"head_dim": 0}, "head_dim must be an integer of at least 1. Received: head_dim=0"),
+    ({"max_length": 2.0}, "max_length must be an integer of at least 1. Received: max_length=2.0"),
 ])
 @pytest.mark.parametrize("name", ["dense_two_layer", "random", "factorized_dense", "factorized_random"])
 def test_bad_settings_are_refused(name, settings, message):

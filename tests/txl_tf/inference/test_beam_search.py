@@ -37,7 +37,7 @@ def check(found, expected, prompt):
 
 
 @pytest.mark.parametrize("stop_tokens", [(), (1,)])
-@pytest.mark.parametrize("seed, length_penalty", enumerate([0.0, 0.7, 1.0, 2.0]))
+@pytest.mark.parametrize("seed, length_penalty", [(0, 0.0), (1, 0.7), (2, 1.0), (3, 2.0)])
 def test_three_beams_equal_exhaustive_search_on_a_toy_model(seed, length_penalty, stop_tokens):
     model = tiny_model(seed=seed, n_token=3, mem_len=20)
     prompt = tiny_tokens(1, 4, seed)[0] % 3

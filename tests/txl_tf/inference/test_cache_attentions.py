@@ -80,6 +80,24 @@ def test_scores_and_evaluation_are_those_of_the_plain_path(settings):
     assert evaluate(model, segments)[0] == pytest.approx(np.mean(expected), abs=1e-5)
 
 
+@pytest.mark.parametrize("mem_len", [0, 4])
+def test_texts_go_on_with_as_many_distances_as_the_model_knows(mem_len):
+    """Also where training had no memory, or the memory leaves less room than its segments had."""
+    model, prompt = tiny_model(attention="dense", key_index="distance", mem_len=mem_len, max_length=8), tiny_tokens(1, 11)[0]
+    for slots in (None, 7):
+        memory, expected = model.initial_memory(1, slots or 4), list(prompt)
+        for segment in np.split(prompt, range(11 % (4 if slots is None else 1), 11, 4 if slots is None else 1)):
+            log_probs, memory = model.log_probs([segment], memory) if len(segment) else (None, memory)
+        for _ in range(6):
+            expected.append(int(np.argmax(log_probs[0, -1])))
+            log_probs, memory = model.log_probs([expected[-1:]], memory)
+        assert generate(model, prompt, 6, top_k=1, mem_len=slots).tolist() == expected
+    ids = tiny_tokens(1, 9)
+    nll, _ = model.nll(ids[:, :8], ids[:, 1:], model.initial_memory(1, 0))
+    assert evaluate(model, [(tf.constant(ids[:, :8]), tf.constant(ids[:, 1:]))], mem_len=0)[0] == pytest.approx(np.mean(nll), abs=1e-5)
+    np.testing.assert_allclose(score(model, [ids[0]], mem_len=0, tgt_len=8)[0], -nll.numpy()[0], atol=1e-5)
+
+
 def refusal(call, *arguments, **settings):
     with pytest.raises(ValueError) as refused:
         call(*arguments, **settings)
@@ -96,9 +114,12 @@ def test_more_than_was_learned_is_refused():
     assert refusal(score, by_place, [ids], mem_len=3).endswith("Received: mem_len=3, tgt_len=12")
     assert refusal(score, by_distance, [ids], mem_len=17).endswith("Received: mem_len=17, tgt_len=4")
     assert refusal(generate, by_place, ids, 3, mem_len=5).endswith("Received: mem_len=5")
-    assert refusal(generate, by_distance, ids, 3, mem_len=17).endswith("Received: mem_len=17, tgt_len=4")
+    assert refusal(generate, by_distance, ids, 3, mem_len=20).endswith("Received: mem_len=20, tgt_len=1")
     assert "at most 12 tokens" in refusal(beam_search, by_place, ids[:8], 5)
-    assert "at least 2" in refusal(generate, tiny_model(attention="absolute", mem_len=0, tgt_len=1), ids[:1], 3)
+    for model, length, sentence in ((by_place, 13, "token_ids must be at most 12 a row"), (by_distance, 21, "together be at most 20")):
+        for call in (model.log_probs, lambda *inputs: model.nll(inputs[0], *inputs)):
+            assert sentence in refusal(call, ids[None, :length], model.initial_memory(1, 0))
+    assert "memory must have no slots" in refusal(by_place.log_probs, ids[None, :2], by_place.initial_memory(1, 3))
 
 
 def test_a_beam_within_the_window_is_as_without_a_cache():

@@ -82,7 +82,7 @@ def test_dropout_follows_both_products():
 
 @pytest.mark.parametrize("name", ["kernel_size", "inner_dim"])
 def test_sizes_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: {name}=0"):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1. Received: {name}=0"):
         ConvFeedForward(**{"inner_dim": 7, name: 0})
 
 

@@ -40,5 +40,5 @@ def test_dropout_follows_both_products():
 
 
 def test_sizes_below_one_are_refused():
-    with pytest.raises(ValueError, match="inner_dim must be at least 1. Received: inner_dim=0"):
+    with pytest.raises(ValueError, match="inner_dim must be an integer of at least 1. Received: inner_dim=0"):
         FeedForward(0)

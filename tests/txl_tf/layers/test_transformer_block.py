@@ -98,10 +98,10 @@ def test_attention_dropout_is_a_rate_of_its_own():
 
 @pytest.mark.parametrize("settings, message", [
     ({"attention": "nearest"}, "attention must be one of .*relative.* Received: attention=nearest"),
-    ({"num_heads": 0}, "num_heads must be at least 1. Received: num_heads=0"),
-    ({"inner_dim": 0}, "inner_dim must be at least 1. Received: inner_dim=0"),
+    ({"num_heads": 0}, "num_heads must be an integer of at least 1. Received: num_heads=0"),
+    ({"inner_dim": 0}, "inner_dim must be an integer of at least 1. Received: inner_dim=0"),
     ({"feed_forward_type": "conv"}, "feed_forward_type must be one of dense, conv_relu. Received: feed_forward_type=conv"),
-    ({"attention": "random", "attention_settings": {"max_length": 0}}, "max_length must be at least 1. Received: max_length=0"),
+    ({"attention": "random", "attention_settings": {"max_length": 0}}, "max_length must be an integer of at least 1. Received: max_length=0"),
 ])
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
