@@ -24,10 +24,10 @@ def run(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("last, seeds", [(1, [3]), (3, [1, 2, 3]), (4, [0, 1, 2, 3])])
+@pytest.mark.parametrize("last, seeds", [(1, [3]), (3, [1, 2, 3]), (4, [0, 1, 2, 3]), (None, [0, 1, 2, 3])])
 def test_the_mean_of_the_last(run, tmp_path, last, seeds):
     steps = average_checkpoints(str(run), last, str(tmp_path / "new" / "averaged"))
-    assert steps == [5, 90, 100, 1000][-last:]
+    assert steps == [5, 90, 100, 1000][-(last or 4):]
     averaged = load_model(tmp_path / "new" / "averaged")
     models = [tiny_model(seed=seed, n_token=256) for seed in seeds]
     for variable, *values in zip(averaged.weights, *(model.weights for model in models), strict=True):

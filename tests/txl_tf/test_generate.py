@@ -14,6 +14,7 @@ import txl_tf.generate
 from data_utils import ByteVocabulary, WordVocabulary
 from data_utils.detokenize import detokenize
 from testing.full_disk import files_at_most
+from testing.tiny_model import tiny_model
 from txl_tf.config import ModelConfig
 from txl_tf.inference.beam_search import beam_search
 from txl_tf.inference.sampling import generate
@@ -327,6 +328,11 @@ def test_a_prompt_file_that_cannot_be_read(refusal, tmp_path):
     assert f"prompt_file={tmp_path / 'latin.txt'}" in refusal(prompt_file=str(tmp_path / "latin.txt"))
     (tmp_path / "empty.txt").write_bytes(b"")
     assert f"prompt_file={tmp_path / 'empty.txt'}" in refusal(prompt_file=str(tmp_path / "empty.txt"))
+
+
+def test_a_memory_of_more_distances_than_the_model_knows(refusal, tmp_path):
+    save_model(tiny_model(n_token=256, attention="dense", max_length=10), str(tmp_path), ByteVocabulary())
+    assert refusal(prompt="a", model_dir=str(tmp_path), mem_len=10).endswith("max_length=10. Received: mem_len=10, tgt_len=1")
 
 
 def test_a_folder_without_a_model(refusal, tmp_path):

@@ -98,6 +98,8 @@ class TestRefused:
             SegmentTrainer(tiny_model(), eval_mem_len=-1)
         with pytest.raises(ValueError, match="eval_mem_len must be at least 0. Received: eval_mem_len=2.5"):
             SegmentTrainer(tiny_model(), eval_mem_len=2.5)
+        with pytest.raises(ValueError, match="at most max_length=10. Received: mem_len=10, tgt_len=1"):
+            SegmentTrainer(tiny_model(attention="dense", max_length=10), eval_mem_len=10)
         with pytest.raises(ValueError, match="mem_len must be at least 0. Received: mem_len=-2"):
             trainer().evaluate(dataset(segments()), mem_len=-2)
 

@@ -194,6 +194,13 @@ class TestWholeRun:
         for split in ("valid", "test"):
             assert full.results[split]["bpc"] == pytest.approx(full.results[split]["nll"] / math.log(2))
 
+    def test_a_split_is_scored_once_after_the_last_update(self, corpus, tmp_path, monkeypatch, capsys):
+        scoring = mock.Mock(wraps=txl_tf.training.evaluate)
+        monkeypatch.setattr(txl_tf.training, "evaluate", scoring)
+        results = Training(MODEL, settings(tmp_path, train_steps=4, eval_steps=2), corpus).run()
+        assert scoring.call_count == 3 and list(results) == ["step", "settings", "valid", "test"]
+        assert capsys.readouterr().out.count("valid: ") == 2
+
     def test_evaluation_leaves_the_run_as_it_was(self, full):
         before = state(full.run)
         assert full.run.evaluate() == {split: full.results[split] for split in ("valid", "test")}

@@ -148,7 +148,8 @@ def test_the_picture(tmp_path, scale):
     ({"data_dir": None}, "data_dir=None, text_file=None"), ({"text_file": "a.txt"}, "text_file=a.txt"),
     ({"data_dir": None, "text_file": "nowhere"}, "text_file=nowhere"), ({"layers": ["3"]}, "layers=3"), ({"layers": ["0"]}, "layers=0"),
     ({"layers": ["x"]}, "layers=x"), ({"max_segments": 0}, "max_segments=0"), ({"bins": 1}, "bins=1"),
-    ({"json_file": "nowhere/a.json"}, "json_file=nowhere/a.json"), ({"plot_file": "nowhere/a.png"}, "plot_file=nowhere/a.png"),
+    ({"bins": 10_001}, "bins=10001"), ({"json_file": "."}, "json_file=."), ({"json_file": "nowhere/a.json"}, "json_file=nowhere/a.json"),
+    ({"plot_file": "nowhere/a.png"}, "plot_file=nowhere/a.png"),
 ], ids=str)
 def test_bad_input(command, capsys, settings, received):
     with pytest.raises(SystemExit) as end:
