@@ -279,6 +279,9 @@ def _check_attention(config):
         one_of(config, values, name)
     at_least(config, 1, "factor_rank")
     _check_mixture(config)
+    for name, attention in (("dense_form", "dense"), ("factor_rank", "factorized_random"), ("mixture_weighting", "mixture")):
+        refuse_if(config, getattr(config, name) != getattr(ModelConfig, name) and attention not in (config.attention, *config.attentions),
+                  f"{name} must come with attention={attention}", name, "attention")
     _fill_for(config, SYNTHESIZERS, "key_index", "distance" if config.mem_len else "position")
     _fill_for(config, (*SYNTHESIZERS, "shaw"), "max_length", config.tgt_len + config.mem_len)
     if config.key_index is not None:

@@ -83,6 +83,8 @@ ATTENTION_CONTRADICTIONS = [  # (settings of ModelConfig, what is received)
     ({"attention": "mixture", "mixture_of": ("dense", "random", "shaw"), "mixture_weighting": "sigmoid"},
      "mixture_of=('dense', 'random', 'shaw')"),
     ({"mixture_of": ("dense", "random")}, "mixture_of=('dense', 'random'), attention=relative"),
+    ({"attention": "random", "dense_form": "conv"}, "dense_form=conv, attention=random"), ({"factor_rank": 3}, "factor_rank=3, attention=relative"),
+    ({"attention": "dense", "mixture_weighting": "sum"}, "mixture_weighting=sum, attention=dense"),
     ({"attention": "shaw", "key_index": "distance"}, "key_index=distance, attention=shaw"),
     ({"max_length": 200}, "max_length=200, attention=relative"),
     ({"attention": "dense", "max_length": 127}, "max_length=127, tgt_len=64, mem_len=64"),

@@ -25,7 +25,8 @@ ORIGINAL = """data_dir record_info_dir corpus_info_path model_dir do_train do_ev
     num_core_per_host use_tpu tpu tpu_zone gcp_project master track_mean""".split()
 COMPANY = {"start_eval_steps": ["--do_eval_only"], "eval_ckpt_path": ["--do_train=False"],  # what a flag must come with
            "max_length": ["--attention=dense", "--tgt_len=5", "--mem_len=4"], "key_index": ["--attention=dense", "--mem_len=0"],
-           "absolute_positions": ["--mem_len=0"], "attention": ["--mem_len=0", "--mixture_of="]}
+           "dense_form": ["--attention=dense"], "factor_rank": ["--attention=factorized_random"],
+           "mixture_weighting": ["--attention=mixture", "--mixture_of=dense,dot_product"], "absolute_positions": ["--mem_len=0"], "attention": ["--mem_len=0", "--mixture_of="]}
 
 
 def found(configs):

@@ -4,6 +4,7 @@ import contextlib
 import logging
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.checkpoints.entry import TRANSFORMER_XL, check_fixed
@@ -22,7 +23,8 @@ def load(config, entries_of, stored, value_of, name, source, allow_partial=False
         passed_over: function from a model to the names in the checkpoint that it needs no value of.
 
     Raises:
-        ValueError: as `shared_names`, or if config has other layers than a Transformer-XL, or more of them than there are variables.
+        ValueError: as `shared_names`, or if config has other layers than a Transformer-XL, or more of them than there are variables, or
+            a value is not finite.
     """
     check_fixed(config, TRANSFORMER_XL, "a checkpoint of a Transformer-XL")
     if config.n_layer > len(stored):  # a name for every layer would take long to make
@@ -33,7 +35,10 @@ def load(config, entries_of, stored, value_of, name, source, allow_partial=False
         needed = {each: shape for each, shape in stored.items() if each not in unneeded}
         shared = shared_names(needed, {each: entry.shape for each, entry in entries.items()}, name, source, allow_partial)
     for each in shared:
-        entries[each].assign(value_of(each))
+        value = value_of(each)
+        if not np.isfinite([np.min(value), np.max(value)]).all():
+            raise ValueError(f"{each} must be finite. Received: values from {np.min(value)} to {np.max(value)}, {name}={source}")
+        entries[each].assign(value)
     return model
 
 

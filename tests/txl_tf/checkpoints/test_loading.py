@@ -50,6 +50,15 @@ def test_nothing_is_allocated_before_the_shapes_are_checked(monkeypatch):
     assert sum(made) == len(model.variables)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_by_name(number):
+    model = tiny_model(**SETTINGS)
+    arrays = values(model)
+    arrays["transformer/layer_1/ff/layer_1/bias"][3] = number
+    with pytest.raises(ValueError, match=r"layer_1/ff/layer_1/bias must be finite. Received: values from .* to .*, path=p"):
+        loaded(model, arrays)
+
+
 def test_names_in_both():
     assert shared_names({"a": (1,), "b": (2,)}, {"b": (2,), "a": (1,)}, "path", "p") == ["b", "a"]
 
