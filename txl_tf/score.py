@@ -9,6 +9,7 @@ import typing
 import numpy as np
 from absl import app, flags, logging
 
+from data_utils.tokenize import tokenize
 from data_utils.vocabulary_base import utf8
 from txl_tf.config import EVAL_TGT_LEN
 from txl_tf.faults import one_sentence, say
@@ -23,10 +24,11 @@ _COLUMNS = {"tokens": ("tokens", ",d"), "unknown": ("unknown", ",d"), "log_prob"
 
 
 class _Document(typing.NamedTuple):
-    """A text, the name that it is reported by, and the token ids (n,) that it becomes."""
+    """A text, the name that it is reported by, what is read of it, and the token ids (n,) that this becomes."""
 
     name: str
     text: str
+    read: str
     ids: np.ndarray
 
 
@@ -37,7 +39,7 @@ def main(argv):
         _check(argv[1:], settings)
         texts = [part for path in argv[1:] for part in _texts(path, settings.lines)]
         model, vocabulary = load_model_and_vocabulary(settings.model_dir)
-        documents = [_document(name, text, vocabulary) for name, text in texts]
+        documents = [_document(name, text, tokenize(text) if settings.tokenize else text, vocabulary) for name, text in texts]
         model = evaluation_model(model, clamp_len=settings.clamp_len, same_length=settings.same_length)
         tgt_len, mem_len = model.config.evaluation_lengths(settings.tgt_len, settings.mem_len)
         scores = _scores(model, documents, mem_len, tgt_len, settings)
@@ -75,9 +77,9 @@ def _texts(path, lines):
     return [(f"{path}:{number}", line) for number, line in enumerate(re.findall("[^\n]*\n|[^\n]+", text) or [""], 1)]
 
 
-def _document(name, text, vocabulary):
+def _document(name, text, read, vocabulary):
     try:
-        return _Document(name, text, vocabulary.encode(text))
+        return _Document(name, text, read, vocabulary.encode(read))
     except ValueError as error:
         raise ValueError(f"FILE must be a text in the symbols of the model's vocabulary ({error}). Received: FILE={name}") from error
 
@@ -103,9 +105,11 @@ def _counts(document, scores, vocabulary):
 def _bytes_of_first(document, vocabulary):
     """Returns how many bytes of a text its first token stands for."""
     if document.ids[0] == vocabulary.unknown_id:
-        shown = document.text.split()[0] if vocabulary.kind == "word" else document.text[0]
+        shown = document.read.split()[0] if vocabulary.kind == "word" else document.read[0]
     else:
         shown = vocabulary.decode(document.ids[:1])
+    if document.read != document.text:
+        shown = document.text.lstrip()[:len(shown)]  # signs that are written otherwise are as many
     return 1 if shown == "\ufffd" else len(shown.encode("utf-8"))  # U+FFFD: a byte that is no whole character
 
 
@@ -146,6 +150,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("model_dir", None, "folder of a run or a saved model", required=True)
     flags.DEFINE_bool("lines", False, "every line of a FILE is a document, with its end")
     flags.DEFINE_bool("stream", False, "the documents are one text: the memory goes on from one to the next")
+    flags.DEFINE_bool("tokenize", False, "read the text as WikiText is written: words, signs and numbers apart")
     flags.DEFINE_bool("json", False, "print a JSON object a document, on a line each, instead of a table")
     flags.DEFINE_bool("tokens", False, "with --json: also every token and its log-probability, in text order")
     flags.DEFINE_integer("batch_size", 16, "documents that are read side by side")

@@ -19,8 +19,8 @@ from txl_tf.inference.scoring import score
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.model_folder import save_model
 
-DEFAULTS = {"lines": False, "stream": False, "json": False, "tokens": False, "batch_size": 16, "tgt_len": 5, "mem_len": None,
-            "clamp_len": None, "same_length": None}
+DEFAULTS = {"lines": False, "tokenize": False, "stream": False, "json": False, "tokens": False, "batch_size": 16, "tgt_len": 5,
+            "mem_len": None, "clamp_len": None, "same_length": None}
 TEXTS = {"a.txt": "né à la\nmer", "b.txt": "x", "c.txt": "", "d.txt": "one\r\n\ntwo lines\u2028more\n"}
 WORDS = WordVocabulary(["<eos>", "<unk>", "on", "and"], unknown="<unk>")
 
@@ -151,13 +151,22 @@ def test_unknown_words_are_counted_and_text_keeps_its_length(command, folder):
     assert table[0].split()[:2] == ["tokens", "unknown"] and table[1].split()[:3] == ["words.txt", "5", "1"]
 
 
+def test_texts_may_be_read_as_wikitext_is_written(command, folder):
+    (folder / "people.txt").write_text("\u201con and,on\u201d", encoding="utf-8")
+    words = {"model_dir": str(folder / "words"), "json": True, "tokens": True}
+    assert command("people.txt", **words)[0]["token_strings"] == ["<unk>", "<unk>"]
+    found, = command("people.txt", tokenize=True, **words)
+    assert found["token_strings"] == ["<unk>", "on", "and", "<unk>", "on", "<unk>"]
+    assert (found["tokens"], found["characters"], found["bytes"]) == (5, 10, 12)
+
+
 @pytest.mark.parametrize("vocabulary, text, size", [
     (ByteVocabulary(), "\u20acx", 1), (CharVocabulary("\u20acx"), "\u20acx", 3), (CharVocabulary("?x", unknown="?"), "\u20acx", 3),
     (CharVocabulary("\u00e2\u0082\u00ac", unit="byte"), "\u20ac", 1), (WORDS, "\n", 1), (WORDS, "and", 3), (WORDS, "beyond on", 6),
     (WordVocabulary(["<S>", "on"], line_start="<S>", line_end="<S>"), "on\n", 0),
 ])
 def test_the_bytes_that_the_first_token_stands_for(vocabulary, text, size):
-    assert txl_tf.score._bytes_of_first(txl_tf.score._Document("", text, vocabulary.encode(text)), vocabulary) == size
+    assert txl_tf.score._bytes_of_first(txl_tf.score._Document("", text, text, vocabulary.encode(text)), vocabulary) == size
 
 
 def test_standard_input(command, monkeypatch):
