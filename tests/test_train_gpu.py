@@ -59,6 +59,7 @@ def first(place):
 
 
 class TestWholeRun:
+    @pytest.mark.slow
     def test_it_ends_well(self, first):
         assert first.returncode == 0, first.stderr
         assert "Traceback" not in first.stderr
@@ -80,6 +81,7 @@ class TestWholeRun:
         assert {"config.json", "vocabulary.json", "model.weights.h5", "results.json"} <= files(place / "runs" / "mine")
         assert json.loads((place / "runs" / "mine" / "results.json").read_text())["step"] == 7
 
+    @pytest.mark.slow
     def test_the_command_that_it_ends_with_works(self, first, place):
         line = next(line for line in first.stdout.splitlines() if "txl_tf.generate" in line)
         words = shlex.split(line.strip().replace('"..."', '"hello"'))
@@ -97,6 +99,7 @@ class TestWholeRun:
 
 
 class TestTwoDevices:
+    @pytest.mark.slow
     def test_they_go_on_where_one_stopped(self, first, place):
         copy = shutil.copytree(place / "runs" / "mine", place / "two")
         for path in (copy / "checkpoints").glob("step-7*"):
@@ -112,6 +115,7 @@ class TestTwoDevices:
         for split in ("valid", "test"):
             assert results[0][split] == pytest.approx(results[1][split], rel=1e-5)
 
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("arguments, sentence", [
         (["--train_batch_size=3"], "train_batch_size must be a multiple of the devices times batch_chunk. Received: train_batch_size=3, 2 devices, batch_chunk=1"),
         (["--batch_chunk=2"], "train_batch_size must be a multiple of the devices times batch_chunk. Received: train_batch_size=2, 2 devices, batch_chunk=2"),
@@ -158,6 +162,7 @@ def test_two_hosts_train_as_one(place):
 
 
 class TestRefusedAtTheTerminal:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("arguments, named", [
         (["--data_dir=nowhere"], "data_dir=nowhere"),
         (["--no_such_flag=1"], "no_such_flag"),

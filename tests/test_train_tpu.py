@@ -5,6 +5,7 @@ import pytest
 from testing.forks import forks
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("arguments, parts", [
     ([], ["A TPU must be reachable", "Received: tpu=None, tpu_zone=None, gcp_project=None"]),
     (["--tpu=local"], ["A TPU must be reachable", "Received: tpu=local, tpu_zone=None, gcp_project=None"]),

@@ -54,6 +54,7 @@ def test_counts(prepared):
     assert [path.removeprefix(f"{prepared}/") for path in corpus.record_files("train")] == [FILE.replace("host-1", "host-0"), FILE]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("split, labels_per_row", [("train", 33), ("valid", 22)])
 @pytest.mark.parametrize("tgt_len", [1, 11, 50, np.int64(4), (3, 5), random_lengths(30, 7, 0)])
 @pytest.mark.parametrize("drop_remainder", [False, True])
@@ -130,6 +131,7 @@ def test_a_truncated_record_file_is_named(folder):
         Corpus(folder)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("place", [0, 7, 8, 12, 30, -4, -1])  # the length, its checksum, the data, its checksum
 def test_a_flipped_bit_is_noticed_at_once(folder, place):
     corpus = Corpus(folder)

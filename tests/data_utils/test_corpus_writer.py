@@ -161,6 +161,7 @@ def test_another_dataset_in_the_same_folder(folder, tmp_path_factory):
     assert second.vocabulary.symbols[0] == "<eos>"
 
 
+@pytest.mark.slow
 def test_hosts_share_the_rows(folder, tmp_path_factory):
     rows = dict(train_batch_size=4, eval_batch_size=4)
     one = fresh(folder, tmp_path_factory, **rows)

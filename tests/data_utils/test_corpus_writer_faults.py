@@ -64,6 +64,7 @@ KILLED = {  # what is called when the process is killed, and the how many-th tim
 QUICK = {"within records", "a file takes its place", "the manifest takes its place", "old files are removed"}  # by default
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("module, name, time", [
     pytest.param(*point, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, point in KILLED.items()])
 def test_a_killed_run_is_made_good_by_the_next(folder, right, command, module, name, time):
@@ -88,6 +89,7 @@ setattr(owner, {name!r}, killing)
     assert not list(folder.rglob("*.partial"))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("limit", [3_000, 12_000])  # raw ids have 21,600 bytes, a record file some 5,500 more than that
 def test_a_full_disk(folder, right, command, limit):
     full = f"""

@@ -58,6 +58,7 @@ def test_every_segment_but_the_last_has_the_length_asked_for(paths, tgt_len, dro
     assert widths == [tgt_len] * whole + ([rest] if rest and not drop_remainder else [])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(data=st.data())
 def test_rows_of_all_hosts_go_on_from_segment_to_segment(folder, data):

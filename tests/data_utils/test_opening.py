@@ -101,6 +101,7 @@ def test_a_folder_elsewhere_that_is_not_prepared(tmp_path):
         open_corpus(None, "ram://nothing", 16)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("split, rows", [("valid", 3), ("test", 4)])
 def test_records_of_the_original(original, split, rows):
     corpus = open_corpus(None, str(original / "tfrecords"), 16, eval_batch_size=rows, corpus_info_path=str(original / "corpus-info.json"))

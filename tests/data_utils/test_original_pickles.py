@@ -342,6 +342,7 @@ BOMBS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_short_file_takes_neither_much_memory_nor_much_time(tmp_path, name):
     start = time.monotonic()

@@ -90,6 +90,7 @@ def test_the_golden_files_cover_every_data_set_in_both_modes():
     assert modes == {(name, tpu) for name in ("enwik8", "text8", "ptb", "wt103", "lm1b") for tpu in (False, True)}
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("info", INFOS, ids=lambda info: f"{info.parents[1].name}-{info.stem}")
 def test_batches_as_the_original_wrote_them(info):
     records, expected = OriginalRecords(info), golden_batches(info)
@@ -101,6 +102,7 @@ def test_batches_as_the_original_wrote_them(info):
     assert_batches(records.dataset(), sum(expected, []))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", [PTB, LM1B], ids=["one file", "four files"])
 @pytest.mark.parametrize("drop_remainder", [False, True])
 @pytest.mark.parametrize("tgt_len", [1, 5, 7, 64, 100_000])
@@ -111,6 +113,7 @@ def test_other_lengths_cut_every_file_for_itself(name, tgt_len, drop_remainder):
     assert dataset.element_spec[0].shape.as_list() == [3, tgt_len if drop_remainder else None]
 
 
+@pytest.mark.slow
 def test_segments_in_files_of_several_checked_stretches(tmp_path):
     rows = np.arange(2 * 9001).reshape(2, 9001)
     records = [example(row[start:start + 4].tolist(), row[start + 1:start + 5].tolist())

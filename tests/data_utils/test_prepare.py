@@ -35,6 +35,7 @@ def folders(tmp_path_factory):
     return functools.cache(lambda name: copied(name, tmp_path_factory.mktemp(name)))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("rows, tgt_len", [(3, 7), (4, 8)])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_batch_is_the_original_s(name, rows, tgt_len, folders):
@@ -102,6 +103,7 @@ def test_the_identity_does_not_depend_on_the_folder(tmp_path):
     assert prepare_corpus("text", moved, 2, 2, vocabulary="char").identity == first.identity
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kind", ["byte", "char", "word", "subword"])
 def test_every_kind_of_vocabulary(tmp_path, kind):
     arguments = {}

@@ -33,6 +33,7 @@ def times(folder):
     return {path.name: path.stat().st_mtime_ns for path in (folder / "tfrecords").iterdir()}
 
 
+@pytest.mark.slow
 def test_it_says_what_was_made_and_left_out(folder, command):
     (folder / "valid.txt").write_text(TEXT[:-3])
     returncode, output, errors = command.run("--dataset=text", f"--data_dir={folder}", "--per_host_train_bsz=7", "--per_host_valid_bsz=2",
@@ -56,6 +57,7 @@ def test_rows_are_those_of_a_host(folder, command):
     assert corpus.num_hosts == 2
 
 
+@pytest.mark.slow
 def test_one_split_alone_leaves_the_others_as_they_were(folder, command):
     prepare_corpus("text", folder, 4, 2, num_passes=3, shuffle_seed=5)
     before = times(folder)
@@ -105,6 +107,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("given, message", BAD.values(), ids=BAD)
 def test_bad_input_ends_with_one_sentence(given, message, tmp_path, command):
     returncode, output, errors = command.run(f"--data_dir={tmp_path}/new", *given)
@@ -114,6 +117,7 @@ def test_bad_input_ends_with_one_sentence(given, message, tmp_path, command):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("given", [["--no_such_flag=1"], ["--per_host_train_bsz=many"], ["--vocabulary=runes"], []])
 def test_flags_that_do_not_parse_are_refused(given, tmp_path, command):
     returncode, _, errors = command.run(*([f"--data_dir={tmp_path}"] if given else []), *given)

@@ -93,6 +93,7 @@ def test_arguments_are_checked(symbols, rules, message):
         WordVocabulary(symbols, **rules)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_all_words_in_a_graph(rules):
     check_tokenizer(vocabulary_of(TEXTS, **rules), TEXTS, same_text=False)

@@ -11,6 +11,7 @@ MODELS = [{}, {"d_embed": 7}, {"tie_weight": False}, {"cutoffs": (3, 7)}, {"cuto
           {"attention": "random_fixed", "max_length": 11}]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", MODELS, ids=str)
 def test_the_others_keep_their_logits(settings):
     model = tiny_model(**settings)

@@ -24,6 +24,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("last, seeds", [(1, [3]), (3, [1, 2, 3]), (4, [0, 1, 2, 3]), (None, [0, 1, 2, 3])])
 def test_the_mean_of_the_last(run, tmp_path, last, seeds):
     steps = average_checkpoints(str(run), last, str(tmp_path / "new" / "averaged"))
@@ -35,6 +36,7 @@ def test_the_mean_of_the_last(run, tmp_path, last, seeds):
     assert load_vocabulary(tmp_path / "new" / "averaged").n_token == 256
 
 
+@pytest.mark.slow
 def test_the_command(run, tmp_path):
     ended = forks().run("-m", "txl_tf.average_checkpoints", f"--model_dir={run}", "--last=2", "--output=averaged", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr

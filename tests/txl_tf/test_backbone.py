@@ -51,6 +51,7 @@ def test_segments_equal_one_pass_at_any_memory_length_that_is_given():
         assert np.abs(shorter - whole)[:, 5:].max() > 1e-2
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{}, {"same_length": True}, {"same_length": True, "same_length_extra": False}, {"memory_start": "zeros"}, {"mem_len": 0}, {"clamp_len": 2}])
 def test_a_later_token_changes_nothing_before_it(settings):
     backbone, tokens = tiny_backbone(**settings), tiny_tokens(ROWS, 5)
@@ -184,6 +185,7 @@ def test_inference_drops_nothing_and_attention_dropout_is_apart():
     np.testing.assert_array_equal(memory["hidden"][:, 0, -5:], tiny_backbone().token_embedding(tokens))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
 def test_every_precision_stays_finite(dtype):
     backbone, tokens = tiny_backbone(dtype), tf.constant(tiny_tokens(ROWS, 5))
@@ -251,6 +253,7 @@ def test_compiled_call_equals_plain():
         memory = plain[1]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{}, {"memory_start": "zeros"}, {"mem_len": 0}])
 def test_token_ids_alone_begin_a_text(settings):
     backbone, tokens = tiny_backbone(**settings), tiny_tokens(ROWS, 5)
@@ -258,6 +261,7 @@ def test_token_ids_alone_begin_a_text(settings):
     np.testing.assert_allclose(backbone(tokens), expected, 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 def test_under_a_classifier(tmp_path):
     backbone, tokens = tiny_backbone(dropout=0.1), tiny_tokens(4, 5)
     token_ids = keras.Input((None,), dtype="int32")

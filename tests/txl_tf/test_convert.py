@@ -31,6 +31,7 @@ def untold(name):
     return {**{key: settings[key] for key in UNTOLD}, **({"memory_start": "empty"} if settings["mems_none"] else {})}
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", TF1)
 def test_every_checkpoint_of_the_original_gives_its_numbers(name, tmp_path):
     convert("tf1", str(GOLDEN / "tf1" / name / "model.ckpt"), str(tmp_path / "new"), settings=untold(name))
@@ -44,6 +45,7 @@ def test_every_checkpoint_of_the_original_gives_its_numbers(name, tmp_path):
         np.testing.assert_allclose(found, nll, rtol=0, atol=3e-5)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("vocabulary, given", [("vocab.pkl", False), ("vocab.json", False), ("words.bin", True)])
 def test_a_folder_of_hugging_face(vocabulary, given, tmp_path):
     source, arrays = tmp_path / "theirs", np.load(GOLDEN / "hf" / "1_div4_tied" / "segments.npz")
@@ -139,6 +141,7 @@ def place(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_the_training_script_scores_it_as_the_original_did(place):
     ended = forks().run("train_gpu.py", "--do_eval_only", "--model_dir=new", "--data_dir=text8/tfrecords", "--eval_split=valid",
                         "--corpus_info_path=text8/corpus-info.json", "--eval_batch_size=4", "--tgt_len=8", "--mem_len=20", cwd=place)

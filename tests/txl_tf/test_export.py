@@ -26,6 +26,7 @@ def export(folder, *arguments):
     return forks().run("-m", "txl_tf.export", *arguments, cwd=folder)
 
 
+@pytest.mark.slow
 def test_a_version_with_its_card(folder):
     arguments = [["--export_dir=served/mine"],
                  [f"--export_dir=file://{folder}/served/mine", "--weights=bfloat16", "--text_file=text", "--mem_len=3"]]
@@ -42,6 +43,7 @@ def test_a_version_with_its_card(folder):
     np.testing.assert_allclose(loaded["log_prob"], [expected], rtol=1e-5)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("arguments, message", [
     (["--model_dir=none"], "model_dir must hold a trained model and its vocabulary"),
     (["--model_dir=trained", "--export_dir=file"], "export_dir must be a folder that can be written, unlike"),

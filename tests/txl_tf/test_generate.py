@@ -125,6 +125,7 @@ def text_of(model, prompt, count, **settings):
     return ByteVocabulary().decode(generate(model, ByteVocabulary().encode(prompt), count, **{"seed": 3, **settings}))
 
 
+@pytest.mark.slow
 def test_the_prompt_and_what_the_model_goes_on_with(command, model):
     assert command(prompt="def main") == text_of(model, "def main", 12) + "\n"
     assert command.error == ""
@@ -132,6 +133,7 @@ def test_the_prompt_and_what_the_model_goes_on_with(command, model):
     assert command(prompt="def main") == command(prompt="def main")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [
     {"seed": 4}, {"top_k": 1}, {"top_k": 0}, {"temperature": 0.2}, {"top_p": 0.1}, {"repetition_penalty": 5.0}, {"mem_len": 2}], ids=str)
 def test_the_flags_reach_the_sampler(command, model, settings):
@@ -202,6 +204,7 @@ def test_every_row_of_a_batch_ends_at_its_own_stop_text(objects):
     assert len(found[0]["text"]) < len(alone[0]["text"]) and len(found[2]["text"]) < len(alone[2]["text"])
 
 
+@pytest.mark.slow
 def test_a_stop_token_ends_a_row(objects, command, word_folder):
     whole, = objects(prompt="the fox", model_dir=str(word_folder), detokenize=False)
     token = whole["tokens"][4]

@@ -84,6 +84,7 @@ def test_memory_of_both_starts_and_of_another_length():
     assert tiny_model().initial_memory(3, mem_len=8)["hidden"].shape == (3, 2, 8, 12)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
 def test_nll_and_gradients_stay_finite(dtype):
     model, (token_ids, labels) = tiny_model(dtype), segment()
@@ -107,6 +108,7 @@ def test_config_round_trip_as_json():
     assert (copy.config, copy.name, copy.compute_dtype) == (model.config, "mine", "float16")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{}, {"tie_weight": False, "dtype": "mixed_bfloat16"}, {"d_embed": 5, "untie_r": True}])
 def test_keras_file_round_trip(tmp_path, settings):
     model, (token_ids, labels) = tiny_model(**settings), segment()
@@ -126,6 +128,7 @@ def test_compiled_calls_equal_plain():
         tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-4), compiled, method(*arguments))
 
 
+@pytest.mark.slow
 def test_a_compiled_training_step_lowers_the_loss():
     model, (token_ids, labels) = tiny_model(n_layer=1, dropout=0.1, dropatt=0.1), segment()
     optimizer = keras.optimizers.Adam(1e-2)
@@ -146,6 +149,7 @@ def test_a_compiled_training_step_lowers_the_loss():
     assert model.nll(token_ids, labels, model.initial_memory(ROWS))[0].numpy().mean() < before - 0.5
 
 
+@pytest.mark.slow
 def test_exported_model_takes_and_returns_memory(tmp_path):
     model = tiny_model()
     signature = [tf.TensorSpec((None, None), tf.int32, name="token_ids"),

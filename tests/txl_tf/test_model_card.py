@@ -28,6 +28,7 @@ def block(card, language):
     return re.search(rf"```{language}\n(.*?)```", card, re.DOTALL)[1]
 
 
+@pytest.mark.slow_but_first
 def test_the_python_call_fits_the_signature(export):
     needed("tensorflow_serving")
     card, signatures = export
@@ -101,6 +102,7 @@ def test_what_is_known_is_said(export):
     assert ("Of kind byte, 256 tokens." if "score_text" in signatures else "None is in the export") in card
 
 
+@pytest.mark.slow
 def test_the_change_is_that_of_the_loss(tmp_path):
     model, token_ids = tiny_model(n_token=256), np.random.default_rng(3).integers(0, 256, (4, 30))
     path = export_saved_model(model, None, tmp_path, "int8", measured_on=token_ids)
@@ -122,6 +124,7 @@ def test_the_change_is_that_of_the_loss(tmp_path):
     assert float(change) == pytest.approx((rounded - total) / 116, rel=0.02, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_subwords_name_the_version_of_their_operations(tmp_path):
     needed("sentencepiece")
     from data_utils.vocabulary import SubwordVocabulary

@@ -28,6 +28,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{}, {"untie_r": True, "d_embed": 5, "clamp_len": 2}, {"tie_weight": False}])
 def test_round_trip(tmp_path, settings):
     model = tiny_model(**settings)
@@ -38,6 +39,7 @@ def test_round_trip(tmp_path, settings):
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {CONFIG, WEIGHTS}
 
 
+@pytest.mark.slow
 def test_the_weights_do_not_depend_on_the_precision(tmp_path):
     save_model(tiny_model("mixed_bfloat16"), tmp_path)
     assert load_model(tmp_path).compute_dtype == "float32"
@@ -76,6 +78,7 @@ def test_saving_again_replaces(folder):
     np.testing.assert_array_equal(nll_of(load_model(folder)), nll_of(tiny_model(seed=9)))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
 def test_a_full_disk_leaves_the_model_that_was_there(tmp_path, share):
     save_model(tiny_model(n_token=256), tmp_path, ByteVocabulary())
@@ -85,6 +88,7 @@ def test_a_full_disk_leaves_the_model_that_was_there(tmp_path, share):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{}, {"n_layer": 6}, {"d_inner": 512, "n_token": 5000}], ids=str)
 def test_room_is_looked_for_as_much_as_is_needed(tmp_path, monkeypatch, settings):
     sizes = []
@@ -94,6 +98,7 @@ def test_room_is_looked_for_as_much_as_is_needed(tmp_path, monkeypatch, settings
     assert (tmp_path / WEIGHTS).stat().st_size < sizes[0] < 5 * model.count_params() + 2 ** 14 * len(model.weights)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["enwik8_base", "text8_large"])
 def test_a_presets_name_alone_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -119,6 +124,7 @@ def changed(config, **model_settings):
     return json.dumps({**config, "model": {**config["model"], **model_settings}})
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("damage, names", [
     (lambda config: "not json", "Expecting value"),
     (lambda config: "[]", ""),

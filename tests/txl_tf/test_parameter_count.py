@@ -38,6 +38,7 @@ def random_config(seed):
         proj_share_all_but_first=tie_weight and draw.random() < 0.5, feed_forward=draw.choice(FEED_FORWARDS))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("seed", range(16))
 def test_it_is_the_count_of_the_model(seed):
     config = random_config(seed)
@@ -52,6 +53,7 @@ ATTENTION_SETTINGS = [
 ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("mem_len", [0, 5])
 @pytest.mark.parametrize("settings", ATTENTION_SETTINGS, ids=str)
 def test_it_is_the_count_of_every_attention(settings, mem_len):

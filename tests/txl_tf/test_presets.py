@@ -80,6 +80,7 @@ def test_every_preset_has_a_dataset_that_exists():
     assert {settings["data"]["dataset"] for settings in PRESETS.values()} <= DATASETS.keys()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name, n_layer", [("wt103_large", 18)] + [(name, 1) for name in PRESETS])
 def test_parameters_are_those_of_the_model_itself(name, n_layer):
     config = preset_config(name, n_token=VOCABULARY_SIZES[name], n_layer=n_layer)

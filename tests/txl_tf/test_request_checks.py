@@ -46,6 +46,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("signature, name, values", [(signature, name, values) for some, name, values in REFUSED for signature in some])
 def test_refused(signatures, signature, name, values):
     answer(signatures, signature)

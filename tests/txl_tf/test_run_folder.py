@@ -64,6 +64,7 @@ def test_has_logged(tmp_path):
     assert folder.has_logged(5, "valid") and not folder.has_logged(5, "nll") and not folder.has_logged(4, "valid")
 
 
+@pytest.mark.slow
 def test_the_best_is_kept_apart(tmp_path):
     folder = RunFolder(str(tmp_path))
 

@@ -11,6 +11,7 @@ from txl_tf.sample_printer import SamplePrinter
 from txl_tf.segment_trainer import SegmentTrainer
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("every, epochs", [(1, [1, 2, 3]), (2, [2])])
 def test_prints_what_generate_gives(capsys, every, epochs):
     made, samples = SegmentTrainer(tiny_model(n_token=256)), []

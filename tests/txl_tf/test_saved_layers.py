@@ -29,6 +29,7 @@ def stack_of_layers(cutoffs):
     return keras.Model(token_ids, head(txl_tf.FeedForward(9)(hidden)))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("cutoffs", [(), (4, 7)])
 def test_in_a_fresh_process(tmp_path, cutoffs):
     model, token_ids = randomize(stack_of_layers(cutoffs)), tiny_tokens(3, 6)

@@ -73,6 +73,7 @@ def log_probs_of(model, token_ids):
     return np.pad(found, ((0, 0), (1, 0)))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("length", [1, 5, 300])
 def test_all_sizes(plain, rows, length):
@@ -98,6 +99,7 @@ def without(found, *names):
 
 
 class TestStreams:
+    @pytest.mark.slow
     def test_scores_of_all_calls_are_those_of_one_stream(self, served):
         """Rows of other lengths in every call; each begins with the token that the call before ended with."""
         model, served = served
@@ -164,6 +166,7 @@ class TestStreams:
 
 
 class TestGenerate:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"top_k": 0}, {"top_k": 3, "temperature": 1.7}, {"top_p": 0.4}])
     def test_equals_the_model(self, served, settings):
         model, served = served
@@ -197,6 +200,7 @@ class TestGenerate:
         assert found["length"].tolist() == [expected] and found["token_ids"][0].tolist() == ids[:expected].tolist()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("attention", ["random", "absolute"])
 def test_a_text_ends_where_the_model_knows_no_more_places(attention, tmp_path):
     model = model_of(attention=attention, tgt_len=12, mem_len=0)
@@ -218,6 +222,7 @@ def test_a_text_ends_where_the_model_knows_no_more_places(attention, tmp_path):
         served["step"](token_id=token_id, **without(cache, "log_probs"))
 
 
+@pytest.mark.slow
 def test_rows_are_as_long_as_the_model_knows_distances(tmp_path):
     model = model_of(attention="dense", max_length=10)
     served = signatures(export_saved_model(model, ByteVocabulary(), tmp_path))
@@ -279,6 +284,7 @@ class TestVersions:
 
         monkeypatch.setattr(saved_model, "_traced", traced)
 
+    @pytest.mark.slow
     def test_versions(self, tmp_path):
         for version in ("1", "2"):
             assert export_saved_model(model_of(), None, tmp_path) == str(tmp_path / version)
@@ -294,6 +300,7 @@ class TestVersions:
         assert export_saved_model(model_of(), None, tmp_path) == str(tmp_path / "1")
         assert [path.name for path in tmp_path.iterdir()] == ["1"] and not (tmp_path / "1" / "left").exists()
 
+    @pytest.mark.slow
     def test_two_at_once_are_two_versions(self, tmp_path, monkeypatch):
         """One begins when the other has written all but its card."""
         write, others = saved_model.write_text, []
@@ -319,6 +326,7 @@ class TestVersions:
 
 
 class TestExport:
+    @pytest.mark.slow
     def test_of_a_frozen_model_in_bfloat16_without_vocabulary(self, tmp_path):
         model = TransformerXLLM(model_of().config, dtype="mixed_bfloat16")
         model.trainable = False
@@ -329,6 +337,7 @@ class TestExport:
         assert set(loaded.signatures) == {"score", "next_token", "generate", "prefill", "step", "serving_default"}
         assert loaded.signatures["serving_default"].structured_input_signature[1].keys() == loaded.signatures["generate"].structured_input_signature[1].keys()
 
+    @pytest.mark.slow
     def test_with_another_memory(self, tmp_path):
         model, served = model_of(), signatures(export_saved_model(model_of(), ByteVocabulary(), tmp_path, mem_len=9))
         found = served["next_token"](token_ids=tokens(2, 20), length=[20, 20], **no_memory(model, 2))
@@ -341,6 +350,7 @@ class TestExport:
         generated = served["generate"](token_ids=token_ids, length=[20, 20], stop_token=[-1, -1], **sampling(2))
         np.testing.assert_array_equal(generated["token_ids"], model.generate(token_ids, 9, seed=7, mem_len=9)[:, 20:])
 
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("weights, tolerance", [("bfloat16", 0.15), ("int8", 0.15)])
     def test_smaller_weights(self, tmp_path, weights, tolerance):
         model = model_of()

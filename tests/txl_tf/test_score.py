@@ -80,6 +80,7 @@ def scores_of(model, *texts, mem_len=8):
     return score(model, [np.frombuffer(text.encode(), np.uint8) for text in texts], mem_len, tgt_len=5)
 
 
+@pytest.mark.slow
 def test_the_numbers_of_a_document_by_hand(command, model):
     found, = command("a.txt", json=True)
     total = scores_of(model, TEXTS["a.txt"])[0].astype(np.float64).sum()
@@ -121,6 +122,7 @@ def test_every_line_is_a_document_with_its_end(command, model):
     assert found[2]["log_prob"] == pytest.approx(scores_of(model, "two lines\u2028more\n")[0].sum(), rel=1e-4)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("names, lines", [(list(TEXTS), False), (["c.txt", "b.txt", "a.txt", "d.txt"], False), (["d.txt", "a.txt"], True)])
 def test_a_stream_is_one_long_document(command, model, names, lines):
     found = command(*names, stream=True, lines=lines, json=True, tokens=True)

@@ -51,6 +51,7 @@ def step_losses(made, pairs, **settings):
 
 
 class TestFit:
+    @pytest.mark.slow
     def test_equals_a_loop_by_hand_that_carries_the_memory(self):
         made, model, pairs = trainer(), tiny_model(), segments(rest=2)
         found, history = step_losses(made, pairs)
@@ -66,6 +67,7 @@ class TestFit:
         for name in memory:
             np.testing.assert_allclose(made.memory[name], memory[name], rtol=0, atol=1e-5)
 
+    @pytest.mark.slow
     def test_validation_leaves_the_memory_of_training(self):
         with_validation, without = trainer(), trainer()
         found = with_validation.fit(dataset(segments()), validation_data=dataset(segments(2, 3, 7)), epochs=2, verbose=0).history
@@ -75,12 +77,14 @@ class TestFit:
             np.testing.assert_array_equal(with_validation.memory[name], value)
         assert found["val_loss"][-1] == with_validation.evaluate(dataset(segments(2, 3, 7)), verbose=0)[0]
 
+    @pytest.mark.slow
     def test_an_epoch_begins_with_an_empty_memory(self):
         made, model, pairs = trainer(), tiny_model(), segments()
         history = made.fit(dataset(pairs), epochs=2, verbose=0).history
         first, second = (by_hand(model, pairs, model.initial_memory(3))[0] for _ in range(2))
         np.testing.assert_allclose(history["loss"], [np.mean(first), np.mean(second)], rtol=0, atol=1e-5)
 
+    @pytest.mark.slow
     def test_with_steps_per_epoch_the_next_epoch_goes_on(self):
         made, model, pairs = trainer(), tiny_model(), segments(steps=6)
         history = made.fit(dataset(pairs), steps_per_epoch=3, epochs=2, verbose=0).history
@@ -89,6 +93,7 @@ class TestFit:
         again = made.fit(dataset(pairs), steps_per_epoch=3, verbose=0).history
         np.testing.assert_allclose(again["loss"], [np.mean(by_hand(model, pairs[:3], model.initial_memory(3))[0])], rtol=0, atol=1e-5)
 
+    @pytest.mark.slow
     def test_weights_of_tokens(self):
         random, model = np.random.default_rng(0), tiny_model()
         pairs = [(*pair, random.random(pair[0].shape).astype(np.float32)) for pair in segments(steps=1)]
@@ -97,6 +102,7 @@ class TestFit:
         np.testing.assert_allclose(loss, [np.average(nll, weights=pairs[0][2])], rtol=1e-6)
         np.testing.assert_allclose(trainer().evaluate(dataset(pairs), verbose=0)[0], loss[0], rtol=1e-6)
 
+    @pytest.mark.slow
     def test_a_batch_without_weight_changes_nothing(self):
         pairs = [(*pair, np.full(pair[0].shape, float(index != 1), np.float32)) for index, pair in enumerate(segments(steps=3))]
         made, model, memory = trainer(), tiny_model(), tiny_model().initial_memory(3)
@@ -115,6 +121,7 @@ class TestFit:
         for name in expected:
             np.testing.assert_allclose(found[name], expected[name], rtol=2e-5)
 
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("length, compiled", [(4, {}), (None, {}), (4, {"jit_compile": True})])
     def test_the_end_of_a_data_set_of_unknown_length_counts_for_nothing(self, length, compiled):
         def fitted(known):
@@ -127,6 +134,7 @@ class TestFit:
         found, expected = fitted(known=False), fitted(known=True)
         assert found == expected and found[2:] == ([4 * STEPS] * 3, 2 * STEPS)
 
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
     def test_mixed_precision(self, precision):
         made = trainer(keras.optimizers.Adam(1e-2), model=tiny_model(precision))
@@ -137,6 +145,7 @@ class TestFit:
         assert made.memory["hidden"].dtype == precision.removeprefix("mixed_") and int(made.optimizer.iterations) == 2 * STEPS
         assert isinstance(made.optimizer, keras.optimizers.LossScaleOptimizer) == (precision == "mixed_float16")
 
+    @pytest.mark.slow
     def test_an_overflow_in_float16_leaves_the_update_out(self):
         made = trainer(keras.optimizers.Adam(1e-2), model=tiny_model("mixed_float16"))
         made.optimizer.dynamic_scale.assign(2.0 ** 40)
@@ -156,6 +165,7 @@ class TestFit:
         assert not all(np.array_equal(old, new) for old, new in zip(before[1], model.head.trainable_variables, strict=True))
 
 
+@pytest.mark.slow
 def test_the_same_history_as_the_scripts_training(tmp_path):
     """With dropout: the same seed draws the same masks."""
     corpus = NumberCorpus(n_token=11, rows=3, labels=19)
@@ -176,6 +186,7 @@ def test_the_same_history_as_the_scripts_training(tmp_path):
 
 
 class TestEvaluate:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("eval_mem_len", [None, 0, 9])
     def test_is_the_mean_over_tokens_with_the_memory_carried(self, eval_mem_len):
         made, model, pairs = SegmentTrainer(tiny_model(), eval_mem_len), tiny_model(), segments(2, rest=1)
@@ -192,6 +203,7 @@ class TestEvaluate:
             np.testing.assert_allclose(found["loss"], mean, rtol=1e-5)
             assert found["perplexity"] == pytest.approx(math.exp(mean), rel=1e-5) and found["bpc"] == pytest.approx(mean / math.log(2), rel=1e-5)
 
+    @pytest.mark.slow
     def test_predict_gives_the_log_probabilities_of_all_segments(self):
         made, model, pairs = trainer(), tiny_model(), segments(2, 3)
         memory, expected = model.initial_memory(2), []
@@ -202,6 +214,7 @@ class TestEvaluate:
             np.testing.assert_allclose(SegmentTrainer(model).predict(data, verbose=0), np.concatenate(expected), rtol=0, atol=1e-5)
             np.testing.assert_allclose(made.predict(data, verbose=0), np.concatenate(expected), rtol=0, atol=1e-5)
 
+    @pytest.mark.slow
     def test_before_and_after_other_numbers_of_rows(self):
         made = trainer()
         expected = {rows: made.evaluate(dataset(segments(rows)), verbose=0)[0] for rows in (3, 2, 5)}
@@ -260,6 +273,7 @@ class TestCallbacks:
 
 
 class TestSaved:
+    @pytest.mark.slow
     def test_nothing_of_memory_is_in_a_file(self, tmp_path):
         made = trainer()
         made.fit(dataset(segments(8)), verbose=0)

@@ -26,6 +26,7 @@ BAD_DATA = {
 
 
 class TestRefused:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("message", BAD_DATA)
     @pytest.mark.parametrize("kind", ["training", "validation", "evaluation", "prediction"])
     def test_data(self, message, kind):
@@ -42,6 +43,7 @@ class TestRefused:
             with pytest.raises(ValueError, match=r"must be \(token_ids, labels\) or \(token_ids, labels, token_weights\). Received: TensorSpec"):
                 call(data, verbose=0)
 
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("change, message", [
         (lambda ids, labels: (ids, labels, tf.ones((3, 1))), r"token_weights of training must have the shape \(3, 4\) .*shape=\(3, 1\)"),
         (lambda ids, labels: (ids, labels, tf.ones(3)), r"token_weights of training must have the shape .*shape=\(3,\)"),
@@ -87,6 +89,7 @@ class TestRefused:
         with pytest.raises(ValueError, match="The memory of training must have begun"):
             trainer().train_on_batch(*segments()[0])
 
+    @pytest.mark.slow
     def test_rows_that_fill_no_batch_can_be_dropped(self):
         rows = tf.data.Dataset.from_tensor_slices((tiny_tokens(7, 8),) * 2).batch(3, drop_remainder=True)
         made = trainer()

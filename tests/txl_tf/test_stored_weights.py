@@ -16,6 +16,7 @@ def test_bytes(weights, share):
     assert sum(sizes) <= StoredWeights(model, weights).bytes <= sum(sizes) + scales
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{}, {"cutoffs": (4, 7), "div_val": 2}, {"tie_weight": False}, {"untie_r": True}])
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 def test_the_model_computes_with_the_weights_rounded(weights, settings):

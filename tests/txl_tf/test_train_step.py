@@ -33,6 +33,7 @@ def one_device():
     return tf.distribute.get_strategy()
 
 
+@pytest.mark.slow
 class TestDevices:
     def test_there_were_as_many(self, found):
         assert [int(found[count]["replicas"]) for count in DEVICES] == list(DEVICES)
@@ -102,6 +103,7 @@ class TestDevices:
 
 
 class TestParts:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("parts", [2, 4])
     @pytest.mark.parametrize("memory_start", ["empty", "zeros"])
     def test_gradients_and_memory_rows(self, one_device, parts, memory_start):
@@ -124,6 +126,7 @@ class TestParts:
 
 
 class TestFloat16:
+    @pytest.mark.slow
     def test_in_range_it_trains_as_float32(self, one_device):
         case, other = Case(one_device, precision="mixed_float16"), Case(one_device)
         found, expected = (each.outcomes(*[1] * STEPS) for each in (case, other))
@@ -182,6 +185,7 @@ class TestRun:
         case.outcomes(2)
         assert case.step.run.experimental_get_tracing_count() == 1
 
+    @pytest.mark.slow
     def test_many_updates_a_call_are_those_one_by_one(self, one_device):
         together, apart = Case(one_device).outcomes(5), Case(one_device).outcomes(*[1] * 5)
         assert together["nll"][0] == pytest.approx(apart["nll"].sum(), rel=1e-6)

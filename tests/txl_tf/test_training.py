@@ -194,13 +194,6 @@ class TestWholeRun:
         for split in ("valid", "test"):
             assert full.results[split]["bpc"] == pytest.approx(full.results[split]["nll"] / math.log(2))
 
-    def test_a_split_is_scored_once_after_the_last_update(self, corpus, tmp_path, monkeypatch, capsys):
-        scoring = mock.Mock(wraps=txl_tf.training.evaluate)
-        monkeypatch.setattr(txl_tf.training, "evaluate", scoring)
-        results = Training(MODEL, settings(tmp_path, train_steps=4, eval_steps=2), corpus).run()
-        assert scoring.call_count == 3 and list(results) == ["step", "settings", "valid", "test"]
-        assert capsys.readouterr().out.count("valid: ") == 2
-
     def test_evaluation_leaves_the_run_as_it_was(self, full):
         before = state(full.run)
         assert full.run.evaluate() == {split: full.results[split] for split in ("valid", "test")}
@@ -215,6 +208,7 @@ class TestWholeRun:
         assert "finished: 62 of 62 steps" in said and f"{full.results['valid']['bpc']:.3f} bpc" in said and "txl_tf.generate" in said
         assert (copied / "model.weights.h5").read_bytes() == weights
 
+    @pytest.mark.slow
     def test_more_steps_go_on_from_the_end(self, copied, corpus, capsys):
         run = Training(MODEL, settings(copied, **FULL | {"train_steps": 64}), corpus)
         assert run.step == 62
@@ -225,6 +219,7 @@ class TestWholeRun:
 
 
 class TestSteps:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("reset, equal_until", [("each pass", 12), ("never", EPOCH), ("each step", 1)])
     def test_the_memory_goes_along_and_starts_anew_with_each_pass(self, plain, corpus, reset, equal_until):
         """A loop by hand, with other habits than the run's, agrees just as long as it must."""
@@ -275,6 +270,7 @@ class TestSteps:
         assert run._step.memory.variables["hidden"].dtype == tf.bfloat16
         assert {variable.dtype for variable in run.model.trainable_variables} == {"float32"}
 
+    @pytest.mark.slow
     def test_without_memory(self, corpus, tmp_path, capsys):
         config = dataclasses.replace(MODEL, mem_len=0)
         results = Training(config, settings(tmp_path / "run", train_steps=3), corpus).run()
@@ -282,6 +278,7 @@ class TestSteps:
 
 
 class TestResuming:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("save_steps, stop_at", [(3, 4), (5, 6)], ids=["within a pass", "between two passes"])
     def test_an_interrupted_run_ends_as_the_uninterrupted(self, dropping, corpus, tmp_path, save_steps, stop_at):
         config = settings(tmp_path / "run", save_steps=save_steps)
@@ -328,6 +325,7 @@ class TestResuming:
         damage(copied / name)
         assert f"={copied}" in refusal(MODEL, settings(copied, **FULL), corpus)
 
+    @pytest.mark.slow
     def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(self, full, copied, corpus, caplog):
         log = (copied / "log.jsonl").read_text()
         data = copied / "checkpoints/step-62.data-00000-of-00001"
@@ -369,6 +367,7 @@ class TestFolder:
 
 
 class TestEvaluation:
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("changes", [
         {"eval_tgt_len": 5}, {"eval_mem_len": 0}, {"eval_clamp_len": 2}, {"eval_mem_len": 3, "eval_same_length": True},
     ], ids=str)

@@ -40,6 +40,7 @@ def weights_of(model):
     return np.concatenate([variable.numpy().ravel() for variable in model.trainable_variables])
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_checkpoint_before(corpus, tmp_path):
     run = a_run(tmp_path, corpus, train_steps=3)
     run.train()
@@ -53,6 +54,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_checkpoint_before
     np.testing.assert_array_equal(weights_of(a_run(tmp_path, corpus).model), before)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(corpus, tmp_path):
     a_run(tmp_path, corpus, train_steps=3).train()
     before = weights_of(load_model(str(tmp_path)))
@@ -79,6 +81,7 @@ def test_too_little_memory_for_a_step_names_what_needs_less(corpus, tmp_path, mo
         a_run(tmp_path, corpus, eval_steps=0).run()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("what_is_there", ["older weights", "none"])
 def test_weights_lost_behind_the_last_checkpoint_are_written_by_the_next_run(corpus, tmp_path, what_is_there, capsys):
     run = a_run(tmp_path, corpus)
@@ -96,6 +99,7 @@ def test_weights_lost_behind_the_last_checkpoint_are_written_by_the_next_run(cor
     assert "valid:" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_results_that_are_none_are_made_again(corpus, tmp_path):
     results = a_run(tmp_path, corpus).run()
     run = a_run(tmp_path, corpus)
@@ -105,6 +109,7 @@ def test_results_that_are_none_are_made_again(corpus, tmp_path):
         assert json.loads((tmp_path / RESULTS).read_text()) == results
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_evaluated_anew_with_other_settings(corpus, tmp_path, capsys):
     first = a_run(tmp_path, corpus).run()
     for changes, said in (({"eval_mem_len": 2}, "(memory 2)"), ({"max_eval_batch": 1}, "over 16 tokens")):

@@ -7,6 +7,7 @@ import shutil
 import signal
 import typing
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -75,6 +76,7 @@ def go_back_to(folder, step):
 
 
 class TestScoring:
+    @pytest.mark.slow
     def test_the_newest_checkpoint(self, whole, copied, capsys):
         before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
         found = a_run(copied, do_train=False).run()
@@ -83,6 +85,7 @@ class TestScoring:
         other = a_run(copied, do_train=False, eval_split="valid", max_eval_batch=1).run()
         assert results_of(copied) == other != found
 
+    @pytest.mark.slow
     def test_every_one_that_is_kept(self, copied, capsys):
         a_run(copied, train_steps=9).run()
         shutil.rmtree(copied / "best")
@@ -100,6 +103,7 @@ class TestScoring:
         with pytest.raises(ValueError, match="model_dir must hold a checkpoint from start_eval_steps on. .*start_eval_steps=10"):
             a_run(copied, do_eval_only=True, start_eval_steps=10).run()
 
+    @pytest.mark.slow_but_first
     @pytest.mark.parametrize("changes, splits", [
         ({"eval_split": "train"}, ["train"]), ({"eval_split": "test", "do_test": True}, ["test"]),
         ({"eval_split": "valid", "do_test": True}, ["valid", "test"]), ({"do_eval": False, "do_test": True}, ["test"]),
@@ -107,6 +111,7 @@ class TestScoring:
     def test_the_splits(self, copied, changes, splits):
         assert [name for name in a_run(copied, do_train=False, **changes).run() if name not in ("step", "settings")] == splits
 
+    @pytest.mark.slow
     def test_some_batches_of_a_split(self, copied):
         assert [a_run(copied, do_train=False, eval_split="valid", max_eval_batch=count).run()["valid"]["tokens"] for count in (1, 2, -1)] == [
             10, 20, 40]
@@ -119,6 +124,7 @@ class TestScoring:
             a_run(copied, do_train=False)
         assert not (tmp_path / "none").exists()
 
+    @pytest.mark.slow
     def test_a_model_without_a_run(self, whole, tmp_path, capsys):
         save_model(load_model(whole), tmp_path / "model", CORPUS.vocabulary)
         assert a_run(tmp_path / "model", do_eval_only=True).run()["valid"] == results_of(whole)["valid"]
@@ -130,6 +136,7 @@ class TestScoring:
 
 
 class TestOneCheckpoint:
+    @pytest.mark.slow
     def test_of_a_run_and_a_folder(self, whole, tmp_path):
         def scored(path, **model_settings):
             config = dataclasses.replace(MODEL, **model_settings)
@@ -159,6 +166,7 @@ class TestOneCheckpoint:
 
 
 class TestBeginning:
+    @pytest.mark.slow
     def test_with_the_weights_of_another_run_alone(self, whole, tmp_path):
         run = a_run(tmp_path / "new", warm_start_path=str(whole / "checkpoints" / "step-8"))
         assert run.step == int(run.optimizer.iterations) == 0
@@ -188,6 +196,7 @@ class TestBeginning:
         assert (copied / "log.jsonl").read_text() == (whole / "log.jsonl").read_text()
         assert results_of(copied) == results_of(whole)
 
+    @pytest.mark.slow
     def test_told_to_end_it_saves_and_goes_on_the_same(self, whole, tmp_path, monkeypatch):
         class Terminated(txl_tf.training.Progress):
             def report(self, step, **values):
@@ -209,6 +218,7 @@ class TestBeginning:
 
 
 class TestWhileTraining:
+    @pytest.mark.slow
     def test_evaluations_leave_the_training_alone(self, whole, tmp_path):
         a_run(tmp_path, eval_steps=0, iterations=1).train()
         often = tmp_path / "often"
@@ -233,6 +243,7 @@ class TestWhileTraining:
         assert sorted(log_of(whole)) == [2, 3, 4, 6, 8]
 
 
+@pytest.mark.slow
 def test_a_run_at_an_address(tmp_path, whole, monkeypatch):
     """As gs://, here TensorFlow's file system in memory: training, the way on, the best, the log."""
     copy = tf.io.gfile.copy
@@ -256,6 +267,14 @@ def test_a_run_at_an_address(tmp_path, whole, monkeypatch):
         tf.io.gfile.copy(f"{address}/{name}", str(local / name))
     assert sorted(log_of(local)) == [2, 3, 4, 5, 6, 8] and load_model(f"{address}/best").config == MODEL
     assert a_run(address, do_train=False).run()["valid"] == results_of(local)["valid"]
+
+
+def test_a_split_is_scored_once_after_the_last_update(tmp_path, monkeypatch, capsys):
+    scoring = mock.Mock(wraps=txl_tf.training.evaluate)
+    monkeypatch.setattr(txl_tf.training, "evaluate", scoring)
+    results = a_run(tmp_path, train_steps=4, eval_steps=2).run()
+    assert scoring.call_count == 3 and list(results) == ["step", "settings", "valid", "test"]
+    assert capsys.readouterr().out.count("valid: ") == 2
 
 
 @pytest.mark.parametrize("lengths", [{"eval_tgt_len": 30}, {"tgt_len": 30}], ids=str)

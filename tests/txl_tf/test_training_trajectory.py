@@ -45,6 +45,7 @@ def test_thirty_updates_of_the_original(jit_compile):
         np.testing.assert_allclose(joined, final[name], rtol=0, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("cutoffs", [(), (5, 9)])
 def test_one_compiled_step_serves_all_data(cutoffs):
     """XLA must take tokens, labels and memory as arguments; what it takes for a constant costs a compilation a segment."""

@@ -33,6 +33,7 @@ def checkpoint_of(model, folder):
     return str(folder / "checkpoints" / "step-7")
 
 
+@pytest.mark.slow
 def test_a_model_folder(tmp_path):
     tiny_model(seed=5).save_to_preset(tmp_path)
     model = tiny_model()
@@ -40,6 +41,7 @@ def test_a_model_folder(tmp_path):
     assert_same_weights(model, tiny_model(seed=5))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("rates", [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.3)])
 def test_a_checkpoint_of_a_run_whatever_its_dropout(tmp_path, rates):
     path = checkpoint_of(tiny_model(seed=5, dropout=rates[0], dropatt=rates[0]), tmp_path)
@@ -60,6 +62,7 @@ def test_a_checkpoint_of_the_original():
     assert_same_weights(model, load_tf1_checkpoint(path, config))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{"d_model": 8}, {"n_layer": 1}, {"n_layer": 3}, {"untie_r": True}])
 def test_another_model_is_refused_by_name(tmp_path, settings):
     tiny_model(seed=5).save_to_preset(tmp_path / "model")

@@ -50,6 +50,7 @@ def command(folder, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("bins, scale, settings", [
     (13, "log", {}), (20, "linear", {"same_length": True}), (9, "log", {"memory_start": "zeros", "attention": "dense"}),
 ], ids=str)
@@ -105,6 +106,7 @@ def test_a_run_begins_as_its_seed_has_it(tmp_path):
         np.testing.assert_array_equal(was, now)
 
 
+@pytest.mark.slow
 def test_the_command_counts_every_model_on_the_split(command, folder):
     path = folder / "counts.json"
     lines = command(model_dir=[str(folder / "relative"), str(folder / "random_fixed")], json_file=str(path), split="test")

@@ -56,6 +56,7 @@ def losses(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_a_sweep_is_an_evaluation_for_each_length(model):
     corpus, read = NumberCorpus(), []
 
@@ -90,6 +91,7 @@ def test_the_table(command, losses):
     assert command(mem_len=["3"], same_length=True)[1].split() == ["3", "3", "0.6934", "1.000"]
 
 
+@pytest.mark.slow
 def test_the_command_scores_the_split_of_a_prepared_folder(command, folder, model):
     before = {path: path.stat().st_mtime_ns for path in (folder / "data").rglob("*") if path.is_file() and path.name != ".lock"}
     path = folder / "scores.json"

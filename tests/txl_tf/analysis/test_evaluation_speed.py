@@ -41,6 +41,7 @@ def test_the_window_counts_the_head_once():
     assert two - one < sum(module.forward_flops(config, 1, 9, 0).values()) - sum(module.forward_flops(config, 1, 8, 0).values()) - head / 2
 
 
+@pytest.mark.slow
 def test_command_prints_a_table_and_plots(run, tmp_path):
     needed("matplotlib")
     done = run(*SMALL, f"--plot_file={tmp_path / 'speed.png'}")
@@ -50,6 +51,7 @@ def test_command_prints_a_table_and_plots(run, tmp_path):
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("argument, sentence", [
     ("--attention_length=0", "attention_length must be integers of at least 1"), ("--attention_length=a", "attention_length must be"),
     ("--attention_length=", "attention_length must be integers of at least 1"), ("--plot_file=/nowhere/speed.png", "plot_file "),

@@ -47,12 +47,14 @@ def test_products_are_found_in_text():
     assert product_flops("\n".join(lines)) == 2 * 2 * 3 * 4 * 5 + 2 * 3 * 4 * 5 + 2 * 3 * 4
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{"n_layer": 2}, {"d_model": 13, "d_embed": 8}, {"d_embed": 8, "tie_weight": False},
                                       {"untie_r": True}], ids=str)
 def test_it_is_what_the_program_does(settings):
     check(tiny_config(**{"n_layer": 1, **settings}))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [
     *({"attention": name} for name in ("shaw", "dot_product", "random", "factorized_dense", "factorized_random")),
     *({"attention": "dense", "dense_form": form} for form in ("conv", "glu", "query")), {"attention": "dense", "feed_forward": "conv_relu"},
@@ -66,6 +68,7 @@ def test_activations_that_are_computed_again_count_again():
     check(tiny_config(n_layer=1), remat=True)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{"div_val": 1}, {"div_val": 2}, {"div_val": 2, "proj_same_dim": False}], ids=str)
 def test_tails_of_an_adaptive_softmax(settings, monkeypatch):
     monkeypatch.setattr(txl_tf.analysis.flops, "zipf_shares", lambda bounds: [1.0] * len(bounds))  # as one chunk has all tokens here

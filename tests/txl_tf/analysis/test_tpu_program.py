@@ -34,6 +34,7 @@ def evaluation():
     return evaluation_program(tiny_config(), TrainConfig(eval_tgt_len=5, eval_mem_len=9), ROWS)
 
 
+@pytest.mark.slow
 def test_tokens_and_memory_come_first(training, evaluation):
     arguments, results = signature(training.text)
     assert arguments[:4] == ["tensor<3x4xi32>", "tensor<3x4xi32>", "tensor<3x2x6x12xbf16>", "tensor<3xi32>"]
@@ -65,6 +66,7 @@ def test_what_is_counted_in_bytes(training, evaluation):
     assert evaluation.moved_bytes == evaluation.state_bytes + rings // 3 + 2 * 4 * ROWS * 5  # a third is written anew
 
 
+@pytest.mark.slow
 def test_the_settings_of_training_reach_the_program():
     plain, remat, parts, dropping = (
         train_program(tiny_config(n_layer=1, **model), TrainConfig(**train), 4).text

@@ -36,6 +36,7 @@ def mixture(*names, key_index="distance", **settings):
 
 
 class MixtureSynthesizerTest(TestCase):
+    @pytest.mark.slow
     def test_layer(self):
         self.run_layer_test(
             MixtureSynthesizer,

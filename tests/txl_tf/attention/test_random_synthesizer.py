@@ -73,6 +73,7 @@ def test_weights_depend_on_no_token():
     np.testing.assert_array_equal(weights[0][0], weights[0][1])
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("fixed, key_index", [(False, "distance"), (True, "position"), (True, "distance")])
 def test_fixed_logits_stay_in_training_and_others_move(fixed, key_index):
     layer, inputs = built(synthesizer("random", key_index, fixed=fixed)), random_array(2, 6, WIDTH)

@@ -26,6 +26,7 @@ every_kind_of_call = pytest.mark.parametrize("name, jit_compile", [
     for name in KINDS])  # a mixture compiles three kinds
 
 
+@pytest.mark.slow_but_first
 @every_one
 def test_future_tokens_never_matter(name, key_index):
     layer, inputs = built(synthesizer(name, key_index)), random_array(2, 7, WIDTH)
@@ -48,6 +49,7 @@ def test_a_padded_row_has_the_outputs_of_a_shorter_one(name, key_index):
     assert not np.any(weights[..., 5:])
 
 
+@pytest.mark.slow_but_first
 @every_one
 def test_lengths_in_turn_equal_fresh_calls(name, key_index):
     layer, weights = built(synthesizer(name, key_index)), None
@@ -87,6 +89,7 @@ def test_memory_counts_as_tokens(name):
         layer(random_array(2, 2, WIDTH), memory=random_array(2, 5, WIDTH))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("key_index", ["position", "distance"])
 @every_kind_of_call
 def test_more_tokens_than_logits_are_refused_when_only_the_run_tells_them(name, key_index, jit_compile):
@@ -132,6 +135,7 @@ def test_a_memory_of_another_width_is_refused(name):
         built(synthesizer(name, "distance"))(random_array(2, 2, WIDTH), memory=random_array(2, 3, 11))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("key_index", ["position", "distance"])
 @pytest.mark.parametrize("name", [*KINDS, "dense_conv", "dense_query"])
 def test_all_sizes_may_be_open(name, key_index):
@@ -220,6 +224,7 @@ def ring_case(name, key_index, mem_len, query_len, slots, end):
     return outputs, layer(text)[:, mem_len:]
 
 
+@pytest.mark.slow_but_first
 @every_one
 def test_a_context_in_a_ring_gives_the_same(name, key_index):
     for mem_len, query_len, slots, end in ((4, 3, 9, 2), (4, 1, 5, 4), (0, 5, 7, 0), (1, 2, 25, 11)):

@@ -39,6 +39,7 @@ def folder(tmp_path):
     return copy
 
 
+@pytest.mark.slow_but_first
 @every_model
 def test_log_probabilities_and_memories_of_segments(name):
     model, arrays = load(name), np.load(GOLDEN / name / "segments.npz")
@@ -64,6 +65,7 @@ def test_gradients_of_the_second_segment_with_pre_lnorm():
         np.testing.assert_allclose(gradient, golden[name], 1e-4, 5e-6, err_msg=name)
 
 
+@pytest.mark.slow_but_first
 @every_model
 def test_greedy_continuations(name):
     arrays = np.load(GOLDEN / name / "generate.npz")
@@ -77,6 +79,7 @@ def test_greedy_continuations(name):
         read = prompt.shape[1] + step
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name, weights", [*((name, "pytorch_model.bin") for name in MODELS), (MODELS[0], "tf_model.h5")])
 def test_every_file_holds_the_same_model(name, weights, folder):
     model = txl_tf.load_huggingface(folder(name, weights))
@@ -100,6 +103,7 @@ def test_what_was_loaded_comes_out_bit_by_bit(name, tmp_path):
     assert huggingface_config(tmp_path / "new").proj_share_all_but_first == load(name).config.proj_share_all_but_first
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [
     {"cutoffs": (), "d_embed": 7}, {"cutoffs": (3, 7), "untie_r": False, "proj_share_all_but_first": True, "div_val": 2},
     {"cutoffs": (3, 7), "tie_weight": False, "same_length": True, "same_length_extra": False, "clamp_len": 5}])

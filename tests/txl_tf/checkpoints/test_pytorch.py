@@ -40,6 +40,7 @@ def written(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name, layout", [*((name, zip_layout) for name in MODELS), ("one table", old_layout)])
 def test_settings_and_weights(written, name, layout):
     model, path = model_of(name), written(state_dict(model_of(name)), layout)

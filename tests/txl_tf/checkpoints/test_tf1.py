@@ -104,6 +104,7 @@ def assert_segments_equal(name, key, tolerance):
         np.testing.assert_allclose(ours[key], golden[key], rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow_but_first
 @every_config
 def test_loss_and_nll(name):
     assert_segments_equal(name, "loss", 1e-5)
@@ -142,6 +143,7 @@ def test_gradients(name):
             np.testing.assert_allclose(gradient, arrays[f"seg{index}/{variable}"], 1e-4, 5e-6, err_msg=variable)
 
 
+@pytest.mark.slow_but_first
 @every_config
 def test_parameter_count(name):
     assert load(name).count_params() == settings_of(name)["n_params"]
@@ -160,6 +162,7 @@ def test_entries_name_every_variable_once_and_join_what_they_split(settings):
         np.testing.assert_array_equal(entry.join(parts), original)
 
 
+@pytest.mark.slow_but_first
 @every_config
 def test_the_shapes_tell_the_settings(name):
     told = tf1_settings(GOLDEN / name / "model.ckpt")
@@ -174,6 +177,7 @@ def test_shapes_that_tell_nothing(rewritten):
         tf1_settings(rewritten({"transformer/r_w_bias": None}))
 
 
+@pytest.mark.slow_but_first
 @every_config
 def test_what_was_loaded_comes_out_bit_by_bit(name, tmp_path):
     prefix = str(tmp_path / "new" / "model.ckpt-0")
@@ -244,6 +248,7 @@ def test_damaged_values_are_refused(copied, damage):
         load_tf1_checkpoint(copied / "model.ckpt", config_of(CONFIGS[0]))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("changes, message", [
     ({BIAS: None}, rf"it lacks \['{BIAS}'\] and has besides none. Received: prefix=.*changed.ckpt"),
     ({"transformer/extra": np.zeros(2, np.float32)}, r"it lacks none and has besides \['transformer/extra'\]"),
@@ -254,6 +259,7 @@ def test_another_checkpoint_is_refused(rewritten, changes, message):
         load_tf1_checkpoint(rewritten(changes), config_of(CONFIGS[0]))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("overrides, message", [
     ({"n_layer": 4}, "it lacks .*transformer/layer_3/"),
     ({"n_layer": 2}, "has besides .*transformer/layer_2/"),

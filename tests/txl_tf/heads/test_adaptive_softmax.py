@@ -148,6 +148,7 @@ def configurations(draw):
                 embedding_dim=embedding_dim, tied=draw(st.booleans()), same_dim=draw(st.booleans()))
 
 
+@pytest.mark.slow
 @given(configurations(), st.integers(0, 1000), st.sampled_from([(2 ** 24, 64), (1, 2), (200, 3)]), st.booleans())
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_equals_the_oracle(configuration, seed, sizes, one_cluster):
@@ -189,6 +190,7 @@ class AdaptiveSoftmaxTest(TestCase):
         np.testing.assert_array_equal(copy.log_probs(hidden), head.log_probs(hidden))
         self.assertEqual(json.loads(json.dumps(copy.get_config())), json.loads(json.dumps(head.get_config())))
 
+    @pytest.mark.slow
     def test_compiled_equals_plain_for_every_mix_without_a_new_trace(self):
         head, hidden = make_head(cutoffs=(5, 17), ties=(False, True, True)), random_array(2, 9, D)
         traces = []
@@ -257,6 +259,7 @@ class AdaptiveSoftmaxTest(TestCase):
             np.testing.assert_allclose(tape.gradient(loss, weights), head.nll(hidden, LABELS), 1e-6)
             np.testing.assert_array_equal(head.loss(hidden, LABELS, 0.0), 0.0)
 
+    @pytest.mark.slow
     def test_top_k_is_the_best_of_all(self):
         head, hidden = make_head(), random_array(3, 4, D)
         log_probs = head.log_probs(hidden).numpy()

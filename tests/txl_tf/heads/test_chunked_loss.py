@@ -34,6 +34,7 @@ def whole(chosen):
     return gradients(loss, FEATURES, TABLE, BIAS, WEIGHTS)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("start, count, chunk", [(0, 11, 11), (0, 11, 4), (3, 5, 2), (8, 3, 4), (10, 1, 11), (4, 0, 3), (0, 11, 1)])
 def test_any_span_equals_the_whole(start, count, chunk, jit_compile):

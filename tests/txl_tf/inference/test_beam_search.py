@@ -36,6 +36,7 @@ def check(found, expected, prompt):
         assert ids.dtype == np.int32 and score == pytest.approx(right, abs=1e-5)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("stop_tokens", [(), (1,)])
 @pytest.mark.parametrize("seed, length_penalty", [(0, 0.0), (1, 0.7), (2, 1.0), (3, 2.0)])
 def test_three_beams_equal_exhaustive_search_on_a_toy_model(seed, length_penalty, stop_tokens):
@@ -45,6 +46,7 @@ def test_three_beams_equal_exhaustive_search_on_a_toy_model(seed, length_penalty
     check(beam_search(model, prompt, 2, 3, length_penalty, stop_tokens=stop_tokens), expected, prompt)
 
 
+@pytest.mark.slow
 def test_enough_beams_equal_exhaustive_search_over_longer_texts():
     model = tiny_model(n_token=4, mem_len=20)
     prompt = PROMPT % 4
@@ -55,6 +57,7 @@ def test_enough_beams_equal_exhaustive_search_over_longer_texts():
         assert len(found) == min(64, len(expected))
 
 
+@pytest.mark.slow
 def test_more_beams_are_no_worse_and_one_is_greedy():
     model = tiny_model(mem_len=30)
     scores = [beam_search(model, PROMPT, 8, num_beams)[0][1] for num_beams in (1, 3, 9, 27)]
@@ -62,12 +65,14 @@ def test_more_beams_are_no_worse_and_one_is_greedy():
     np.testing.assert_array_equal(beam_search(model, PROMPT, 8, 1)[0][0], generate(model, PROMPT, 8, top_k=1))
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_plain_path_so_memory_follows_its_beam():
     model = tiny_model(mem_len=40)
     for ids, score in beam_search(model, PROMPT, 20, 5, length_penalty=0):
         assert sums(model, PROMPT, [ids[len(PROMPT):]])[0, -1] == pytest.approx(score, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_several_prompts_give_what_each_gives_alone():
     model = tiny_model(tgt_len=7, mem_len=6)
     prompts = [tiny_tokens(1, length, seed=length)[0] for length in (1, 5, 17)]
@@ -77,6 +82,7 @@ def test_several_prompts_give_what_each_gives_alone():
             assert score == pytest.approx(right, abs=1e-5)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name, value", [
     ("prompt_ids", []), ("prompt_ids", [N_TOKEN]), ("max_new_tokens", 0), ("max_new_tokens", 1.5), ("num_beams", 0), ("num_beams", "3"),
     ("length_penalty", float("nan")), ("length_penalty", 400), ("length_penalty", "1"), ("mem_len", -1), ("stop_tokens", [-1]),

@@ -37,6 +37,7 @@ def cached_nll(model, ids, lengths, mem_len, by_head=False):
     return np.concatenate(parts, axis=1)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_ten_segments_equal_the_plain_path(settings):
     model, ids = tiny_model(**settings), tiny_tokens(2, 41)
@@ -45,6 +46,7 @@ def test_ten_segments_equal_the_plain_path(settings):
         np.testing.assert_allclose(cached_nll(model, ids, lengths, mem_len), plain_nll(model, ids, lengths, mem_len), atol=3e-5)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", SETTINGS[:1] + SETTINGS[-1:] + [{"n_head": 1, "cutoffs": (3, 7)}], ids=str)
 def test_segments_of_several_lengths_and_head_by_head(settings):
     model, ids = tiny_model(**settings), tiny_tokens(3, 41)
@@ -77,6 +79,7 @@ def test_low_precision_keeps_the_compute_dtype_and_is_near():
     np.testing.assert_allclose(cached_nll(model, ids, (4,) * 5, 6), plain_nll(model, ids, (4,) * 5, 6), atol=0.2)
 
 
+@pytest.mark.slow
 def test_a_loop_over_segments_is_compiled_by_xla():
     model, ids = tiny_model(), tf.constant(tiny_tokens(2, 24).reshape(2, 6, 4).swapaxes(0, 1))
 

@@ -28,6 +28,7 @@ def log_probs_at_once(model, ids):
     return model.log_probs(np.array([ids], np.int32), model.initial_memory(1, 0))[0].numpy()[0, -1]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", BY_DISTANCE, ids=str)
 def test_segments_of_several_lengths_equal_the_plain_path(settings):
     model, ids = tiny_model(**settings), tiny_tokens(2, 17)
@@ -42,6 +43,7 @@ def test_segments_of_several_lengths_equal_the_plain_path(settings):
         start += length
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", BY_PLACE + [BY_DISTANCE[-2], BY_DISTANCE[-1], BY_DISTANCE[2]], ids=str)
 def test_prompts_of_several_lengths_equal_texts_read_at_once(settings):
     model, ids = tiny_model(**settings), tiny_tokens(3, WINDOW)
@@ -54,6 +56,7 @@ def test_prompts_of_several_lengths_equal_texts_read_at_once(settings):
         hidden, cache = read(model, tf.fill((3, 1), 3), cache)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [BY_PLACE[1], BY_PLACE[5]], ids=str)
 def test_texts_beyond_the_window_go_on_with_their_last_half(settings):
     model, prompts = tiny_model(**settings), [tiny_tokens(1, length)[0] for length in (3, WINDOW + 5)]
@@ -68,6 +71,7 @@ def test_texts_beyond_the_window_go_on_with_their_last_half(settings):
     assert generate(model, prompts, 20, seed=4)[0].tolist() == alone.tolist()  # the other row ends its window elsewhere
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [BY_PLACE[2], BY_DISTANCE[1]], ids=str)
 def test_scores_and_evaluation_are_those_of_the_plain_path(settings):
     model, ids = tiny_model(**{**settings, "tgt_len": 4}), tiny_tokens(2, 9)
@@ -80,6 +84,7 @@ def test_scores_and_evaluation_are_those_of_the_plain_path(settings):
     assert evaluate(model, segments)[0] == pytest.approx(np.mean(expected), abs=1e-5)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("mem_len", [0, 4])
 def test_texts_go_on_with_as_many_distances_as_the_model_knows(mem_len):
     """Also where training had no memory, or the memory leaves less room than its segments had."""
@@ -122,6 +127,7 @@ def test_more_than_was_learned_is_refused():
     assert "memory must have no slots" in refusal(by_place.log_probs, ids[None, :2], by_place.initial_memory(1, 3))
 
 
+@pytest.mark.slow
 def test_a_beam_within_the_window_is_as_without_a_cache():
     model, prompt = tiny_model(**BY_PLACE[2]), tiny_tokens(1, 5)[0]
     (best, found), *_ = beam_search(model, prompt, 2, num_beams=N_TOKEN)

@@ -22,6 +22,7 @@ def one_pass(model, mem_len=None):
     return nll.numpy().astype(np.float64)
 
 
+@pytest.mark.slow
 def test_uneven_segments_give_the_mean_over_all_tokens():
     model = tiny_model(mem_len=11)
     for lengths in ((11,), (4, 4, 3), (5, 5, 1)):
@@ -38,6 +39,7 @@ def test_the_result_is_weighted_by_tokens_not_by_segments():
     assert evaluate(model, segments(10, 1))[0] == pytest.approx(nll.mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_memory_is_carried_and_may_have_another_length():
     model = tiny_model(mem_len=2)
     assert evaluate(model, segments(4, 4, 3), mem_len=11)[0] == pytest.approx(one_pass(model).mean(), rel=1e-5)
@@ -64,6 +66,7 @@ def test_nothing_to_evaluate_is_refused():
         evaluate(tiny_model(), [])
 
 
+@pytest.mark.slow
 def test_other_settings_with_the_same_weights():
     model = tiny_model(mem_len=6, clamp_len=-1)
     before = evaluate(model, segments(4, 4, 3))

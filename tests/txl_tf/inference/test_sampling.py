@@ -31,6 +31,7 @@ def test_the_prompt_is_read_once_in_segments_and_every_sampled_token_but_the_las
     np.testing.assert_array_equal(np.concatenate(reads, axis=1)[:, 3:], outputs[:, :-1])  # three places before the prompt are empty
 
 
+@pytest.mark.slow
 def test_output_begins_with_the_prompt_and_has_its_rank():
     model = tiny_model()
     outputs = generate(model, PROMPT, 3, seed=1)
@@ -42,6 +43,7 @@ def test_output_begins_with_the_prompt_and_has_its_rank():
     np.testing.assert_array_equal(flat, generate(model, PROMPT[:1], 3, top_k=1)[0])
 
 
+@pytest.mark.slow
 def test_a_list_and_one_token_will_do_as_prompt():
     model = tiny_model()
     assert generate(model, [3], 1, seed=1).tolist()[:1] == [3]
@@ -57,6 +59,7 @@ def test_seeds():
     assert (first[0, 9:] != first[1, 9:]).any()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("greedy", [{"top_k": 1}, {"temperature": 0}, {"temperature": 0.0, "top_k": 0}])
 def test_greedy_equals_the_argmax_of_the_whole_prefix(greedy):
     model = tiny_model(tgt_len=4)
@@ -66,6 +69,7 @@ def test_greedy_equals_the_argmax_of_the_whole_prefix(greedy):
         np.testing.assert_array_equal(outputs[:, length], np.argmax(log_probs[:, -1], axis=-1))
 
 
+@pytest.mark.slow
 def test_greedy_batches_equal_each_prompt_alone():
     model = tiny_model()
     together = generate(model, PROMPT, 8, top_k=1)
@@ -85,6 +89,7 @@ def plainly(model, prompt, count, mem_len):
     return ids + [int(np.argmax(log_probs[0, -1]))]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [
     {}, {"clamp_len": 3}, {"memory_start": "zeros", "same_length": True, "clamp_len": 2}, {"cutoffs": (3, 7), "div_val": 2, "d_embed": 8},
 ])
@@ -95,6 +100,7 @@ def test_greedy_text_is_that_of_the_plain_path(settings):
         np.testing.assert_array_equal(generate(model, prompt, 25, top_k=1, mem_len=mem_len), expected)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("memory_start", ["empty", "zeros"])
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"seed": 8, "repetition_penalty": 1.5, "top_p": 0.8}])
 def test_prompts_of_many_lengths_give_what_each_gives_alone(memory_start, settings):
@@ -107,6 +113,7 @@ def test_prompts_of_many_lengths_give_what_each_gives_alone(memory_start, settin
         np.testing.assert_array_equal(generate(model, prompt, 12, **alone), outputs)
 
 
+@pytest.mark.slow
 def test_a_row_ends_with_its_stop_token():
     model = tiny_model()
     free = generate(model, PROMPT, 12, seed=3)[:, 9:]
@@ -127,12 +134,14 @@ def test_nothing_more_is_read_when_all_rows_have_ended():
     assert all(ids.shape[1] > 1 for ids in reads)
 
 
+@pytest.mark.slow
 def test_the_models_memory_is_the_default():
     model = tiny_model(mem_len=6)
     np.testing.assert_array_equal(generate(model, PROMPT, 8, top_k=1), generate(model, PROMPT, 8, top_k=1, mem_len=6))
     assert (generate(model, PROMPT, 30, seed=1, mem_len=0) != generate(model, PROMPT, 30, seed=1)).any()
 
 
+@pytest.mark.slow
 def test_a_model_trained_without_memory_remembers_a_segment():
     model = tiny_model(mem_len=0, tgt_len=4)
     outputs = generate(model, PROMPT, 5, top_k=1)
@@ -148,6 +157,7 @@ def draws(log_probs, top_k, temperature, count=400, top_p=1.0):
     return draw(candidates, ids, tf.range(count, dtype=tf.int64), 4, *settings).numpy()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("top_p, kept", [(0.3, {1}), (0.4, {1}), (0.5, {1, 3}), (0.8, {1, 3, 4}), (0.99, {0, 1, 2, 3, 4}), (1.0, {0, 1, 2, 3, 4})])
 def test_top_p_keeps_the_likeliest_that_reach_it(top_p, kept):
     probabilities = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
@@ -157,6 +167,7 @@ def test_top_p_keeps_the_likeliest_that_reach_it(top_p, kept):
     np.testing.assert_allclose(np.bincount(tokens, minlength=5) / 4000, expected / expected.sum(), atol=0.03)
 
 
+@pytest.mark.slow
 def test_a_repetition_penalty_is_by_what_the_row_holds():
     model = tiny_model()
     free = generate(model, PROMPT, 20, top_k=1)
@@ -176,6 +187,7 @@ def test_every_sampled_token_is_among_the_likeliest_k():
     assert ranks.max() == 2 and ranks.min() == 0
 
 
+@pytest.mark.slow
 def test_top_k_limits_the_choice_and_renormalises():
     probabilities = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
     tokens = draws(np.log(probabilities), top_k=2, temperature=1.0, count=4000)
@@ -186,6 +198,7 @@ def test_top_k_limits_the_choice_and_renormalises():
         np.testing.assert_allclose(counts, probabilities, atol=0.03)
 
 
+@pytest.mark.slow
 def test_temperature_sharpens_and_flattens():
     probabilities = np.array([0.2, 0.8])
     for temperature in (0.5, 2.0):
@@ -194,6 +207,7 @@ def test_temperature_sharpens_and_flattens():
         assert share == pytest.approx(powers[1] / powers.sum(), abs=0.03)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("temperature", [1e-6, 1e-42])
 def test_a_very_low_temperature_takes_the_likeliest(temperature):
     greedy = generate(tiny_model(), PROMPT, 6, temperature=0)
@@ -212,11 +226,13 @@ def test_tokens_come_one_after_another():
     np.testing.assert_array_equal(np.stack(tokens, axis=1), generate(model, PROMPT, 4, seed=2)[:, 9:])
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_low_precision_samples_too(dtype):
     assert generate(tiny_model(dtype), PROMPT, 3, seed=1).shape == (2, 12)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name, value", [
     ("prompt_ids", []), ("prompt_ids", [[]]), ("prompt_ids", np.zeros((0, 3), int)), ("prompt_ids", 3), ("prompt_ids", "text"),
     ("prompt_ids", [0.5]), ("prompt_ids", [[[1]]]), ("prompt_ids", [N_TOKEN]), ("prompt_ids", [0, -1]),

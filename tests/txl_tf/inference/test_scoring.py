@@ -35,6 +35,7 @@ def assert_close(found, wanted):
         np.testing.assert_allclose(ours, theirs, rtol=3e-5, atol=3e-5)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("settings", [{}, ADAPTIVE], ids=["full", "adaptive"])
 def test_a_long_memory_gives_the_log_probabilities_of_the_whole_document(settings):
     model = tiny_model(**settings)
@@ -43,6 +44,7 @@ def test_a_long_memory_gives_the_log_probabilities_of_the_whole_document(setting
         assert_close(score(model, DOCUMENTS, mem_len=300, tgt_len=tgt_len), wanted)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("mem_len, tgt_len, settings", [
     (6, 4, {}), (3, 8, ADAPTIVE), (0, 5, {}), (20, 1, {"clamp_len": 3}), (3, 8, {"same_length": True}), (40, 4, {"same_length": True}),
     (6, 4, {"memory_start": "zeros"}), (3, 32, {"memory_start": "zeros"}),
@@ -58,6 +60,7 @@ def test_the_models_own_lengths_by_default():
     assert_close(score(model, DOCUMENTS[3:4]), [in_segments(model, DOCUMENTS[3], 6, 4)])
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("batch_size", [1, 3, 16])
 def test_the_other_documents_of_a_batch_change_nothing(batch_size):
     model = tiny_model()
@@ -90,6 +93,7 @@ def test_low_precision_scores_too():
     np.testing.assert_allclose(found, score(tiny_model(), DOCUMENTS[3:4])[0], atol=0.3)
 
 
+@pytest.mark.slow
 def test_few_programs_serve_many_lengths(monkeypatch):
     model, traced = tiny_model(tgt_len=16), []
     read = scoring.read
@@ -99,6 +103,7 @@ def test_few_programs_serve_many_lengths(monkeypatch):
     assert 1 <= len(traced) <= 8  # autograph may call a loop's body twice for a program
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name, value, received", [
     ("documents", [[1, 2], [0, N_TOKEN]], r"documents\[1\] with 0 .. 11"), ("documents", [[-1]], r"documents\[0\] with -1 .. -1"),
     ("documents", [[0.5]], r"documents\[0\] of shape=\(1,\), dtype=float64"), ("documents", [[[1]]], r"documents\[0\] of shape=\(1, 1\)"),

@@ -21,6 +21,7 @@ def made(width=12, **settings):
 
 
 class TransformerXLBlockTest(TestCase):
+    @pytest.mark.slow
     def test_layer(self):
         self.run_layer_test(
             TransformerXLBlock,
@@ -121,6 +122,7 @@ def gradients(block, inputs, memory, jit_compile):
     return [value.numpy() for value in found] + [seed.numpy() for seed in block.non_trainable_variables]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("feed_forward_type", ["dense", "conv_relu"])
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_recomputed_with_dropout_the_gradients_are_the_same(jit_compile, feed_forward_type):
