@@ -29,7 +29,7 @@ from data_utils import prepare_corpus
 from data_utils.atomic_files import write_json
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.distribution import replica_batches
-from txl_tf.faults import check_folder
+from txl_tf.faults import check_folder, writing
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.metrics import bits_per_character
@@ -185,9 +185,10 @@ def main():
         if not 2 <= steps <= corpus.n_segments("train", ModelConfig.tgt_len):
             raise ValueError(f"steps must be from 2 to {corpus.n_segments('train', ModelConfig.tgt_len)}, a pass over the data. "
                              f"Received: steps={steps}")
+        with writing(folder, "output_dir"):
+            os.makedirs(folder, exist_ok=True)
     except (ValueError, OSError) as error:
         sys.exit(f"benchmarks/synthesizer.py: {error}")
-    os.makedirs(folder, exist_ok=True)
     train_config = TrainConfig(train_steps=steps, warmup_steps=min(TrainConfig.warmup_steps, steps // 6))
     runs = {label: Run(label[0], config, train_config, corpus) for label, config in chosen.items()}
     train(runs.values(), steps, turn)
