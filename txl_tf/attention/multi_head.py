@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.layer_checks import check_rates, check_sizes, check_switches
@@ -192,9 +193,20 @@ def _check_mask(mask, inputs, value):
     whole = tf.TensorShape((inputs.shape[0], inputs.shape[1], value.shape[2]))
     wanted = whole if mask.shape.rank == 3 else whole[1:]
     fits = mask.shape.rank in (2, 3) and all(size in (1, None) or most in (size, None) for size, most in zip(mask.shape, wanted))
-    if not fits or mask.dtype.is_floating:
+    if not fits:
         raise ValueError(f"attention_mask must be (T, S) or (B, T, S) booleans, with (B, T, S) = {tuple(whole)}. Received: "
                          f"attention_mask.shape={mask.shape}, {mask.dtype.name}")
+    if mask.dtype != tf.bool:
+        _check_zeros_and_ones(mask)
+
+
+def _check_zeros_and_ones(mask):
+    """Raises ValueError if the numbers of a mask are others, as of one that is to be added; if they are not known yet, when they are."""
+    expected, known = "attention_mask must be booleans, or 1 where a query may look, and else 0", tf.get_static_value(mask)
+    if known is None:
+        tf.debugging.assert_equal(mask * mask, mask, expected)
+    elif np.any(known * known != known):
+        raise ValueError(f"{expected}. Received: numbers from {np.min(known)} to {np.max(known)}, {mask.dtype.name}")
 
 
 def matrix_product(tensor, kernel):

@@ -106,11 +106,15 @@ def test_inputs_masks_and_memories_of_other_shapes_are_refused(make):
             ({"attention_mask": np.ones((2, 5), bool)}, r"attention_mask must be \(T, S\) or .* Received: attention_mask.shape=\(2, 5\), bool"),
             ({"attention_mask": np.ones((2, 5, 6), bool)}, r"attention_mask must be .* Received: attention_mask.shape=\(2, 5, 6\), bool"),
             ({"attention_mask": np.ones((2, 1, 5, 5), bool)}, r"attention_mask must be .* Received: attention_mask.shape=\(2, 1, 5, 5\), bool"),
-            ({"attention_mask": np.ones((5, 5), np.float32)}, r"attention_mask must be .* booleans.* Received: .*\(5, 5\), float32")):
+            ({"attention_mask": np.full((5, 5), -1e9, np.float32)}, "attention_mask must be booleans, or .* Received: numbers from .*, float32")):
         with pytest.raises(ValueError, match=message):
             layer(**{"inputs": inputs, **refused})
-    padding = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
-    np.testing.assert_allclose(layer(inputs, attention_mask=padding[:, None])[1:, :3], layer(inputs[1:, :3]), 1e-5, 1e-6)
+    padding = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])[:, None]
+    call = tf.function(lambda mask: layer(inputs, attention_mask=mask), input_signature=[tf.TensorSpec((2, 1, 5))])
+    for found in (layer(inputs, attention_mask=padding.astype(bool)), layer(inputs, attention_mask=padding.astype("float64")), call(padding)):
+        np.testing.assert_allclose(found[1:, :3], layer(inputs[1:, :3]), 1e-5, 1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="attention_mask must be booleans, or"):
+        call(-1e9 * padding)
 
 
 def test_scores_must_be_implemented():
