@@ -30,6 +30,7 @@ from data_utils.atomic_files import write_json
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.distribution import replica_batches
 from txl_tf.faults import check_folder, writing
+from txl_tf.flags import integers
 from txl_tf.inference.evaluation import evaluate
 from txl_tf.language_model import TransformerXLLM
 from txl_tf.metrics import bits_per_character
@@ -96,8 +97,9 @@ def configs(arguments):
     """Returns {(variant, heads or None): ModelConfig}."""
     sizes = QUICK if arguments.quick else {}
     variants = arguments.variants or [name for name in VARIANTS if arguments.mem_len or name != "absolute"]
+    counts = integers("heads", arguments.heads.split(",")) if arguments.heads else [None]
     return {(name, count): config_of(name, arguments.mem_len, **{**sizes, **({"n_head": count} if count is not None else {})})
-            for name in variants for count in arguments.heads or [None]}
+            for name in variants for count in counts}
 
 
 def train(runs, steps, turn):
@@ -151,18 +153,10 @@ def plot(results, turn, path):
     figure.savefig(path)
 
 
-def names(text):
-    return text.split(",")
-
-
-def numbers(text):
-    return [int(part) for part in text.split(",")]
-
-
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variants", type=names, help="which, separated by commas; default: all")
-    parser.add_argument("--heads", type=numbers, help="numbers of heads, separated by commas; default: the model's")
+    parser.add_argument("--variants", type=lambda text: text.split(","), help="which, separated by commas; default: all")
+    parser.add_argument("--heads", help="numbers of heads, separated by commas; default: the model's")
     parser.add_argument("--mem_len", type=int, default=ModelConfig.mem_len, help="slots of the memory, 0 for the paper's form")
     parser.add_argument("--steps", type=int, help="updates of each model; default: 600")
     parser.add_argument("--data_dir", default="data/stdlib", help="where the corpus stdlib is, or will be")

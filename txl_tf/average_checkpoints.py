@@ -26,21 +26,21 @@ def average_checkpoints(model_dir, last, output):
         ValueError: if there are not so many checkpoints, or one can't be read.
     """
     paths = checkpoint_paths(model_dir)
-    last = len(paths) if last is None and paths else last
-    if not 1 <= (last or 0) <= len(paths):
+    count = len(paths) if last is None else last
+    if not 1 <= count <= len(paths):
         raise ValueError(f"last must be from 1 to the number of checkpoints in model_dir, {len(paths)}; keep_checkpoints decides in training "
                          f"how many there are. Received: last={last}, model_dir={model_dir}")
     if os.path.realpath(output) == os.path.realpath(model_dir):
         raise ValueError(f"output must not be model_dir. Received: output={output}")
     check_folder(output, "output")
     model = TransformerXLLM(ModelConfig(**read_config(model_dir)["model"]))
-    for variable, values in zip(weights_of(model), zip(*map(_read, paths[-last:]), strict=True), strict=True):
+    for variable, values in zip(weights_of(model), zip(*map(_read, paths[-count:]), strict=True), strict=True):
         variable.assign(np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype))
     has_vocabulary = tf.io.gfile.exists(os.path.join(model_dir, VOCABULARY))
     vocabulary = load_vocabulary(model_dir) if has_vocabulary else None
     with writing(output, "output"):
         save_model(model, output, vocabulary)
-    return [step_of(path) for path in paths[-last:]]
+    return [step_of(path) for path in paths[-count:]]
 
 
 def _read(path):

@@ -81,6 +81,8 @@ class TransformerXLBackbone(keras.Model):
         If their lengths are not known yet, they are checked when they are.
         """
         (token_ids, memory), window, limit = inputs, self.config.window, self.config.key_limit
+        if window is None and limit is None:
+            return token_ids, memory
         length, slots = keras.ops.shape(token_ids)[1], keras.ops.shape(memory["hidden"])[2]
         checks = []
         if window:

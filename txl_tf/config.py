@@ -280,8 +280,7 @@ def _check_attention(config):
     at_least(config, 1, "factor_rank")
     _check_mixture(config)
     for name, attention in (("dense_form", "dense"), ("factor_rank", "factorized_random"), ("mixture_weighting", "mixture")):
-        refuse_if(config, getattr(config, name) != getattr(ModelConfig, name) and attention not in (config.attention, *config.attentions),
-                  f"{name} must come with attention={attention}", name, "attention")
+        _acts(config, (attention,), name, getattr(ModelConfig, name))
     _fill_for(config, SYNTHESIZERS, "key_index", "distance" if config.mem_len else "position")
     _fill_for(config, (*SYNTHESIZERS, "shaw"), "max_length", config.tgt_len + config.mem_len)
     if config.key_index is not None:
@@ -306,10 +305,15 @@ def _check_mixture(config):
 
 def _fill_for(config, attentions, name, default):
     """Fills a setting that only some ways of attention take, or raises ValueError where it is set and none of them is used."""
-    if set(attentions) & set(config.attentions):
+    if _acts(config, attentions, name, None):
         fill(config, **{name: default})
-    else:
-        refuse_if(config, getattr(config, name) is not None, f"{name} must come with attention one of {', '.join(attentions)}", name, "attention")
+
+
+def _acts(config, attentions, name, unset):
+    """Tells whether one of the ways of attention that take a setting is used; raises ValueError where it is set and none is."""
+    acts = bool(set(attentions) & {config.attention, *config.attentions})
+    refuse_if(config, not acts and getattr(config, name) != unset, f"{name} must come with attention one of {', '.join(attentions)}", name, "attention")
+    return acts
 
 
 def _check_lengths(config):
@@ -318,8 +322,8 @@ def _check_lengths(config):
     for name in ("absolute_positions", "key_index"):
         refuse_if(config, config.mem_len and getattr(config, name) in (True, "position"),
                   f"{name} must come with mem_len=0 where it goes by places, for a memory moves on", name, "mem_len")
-    refuse_if(config, config.window == 1, f"{'max_length' if config.key_index else 'tgt_len'} must be at least 2 where the model goes by places",
-              "max_length" if config.key_index else "tgt_len")
+    places = "max_length" if config.key_index else "tgt_len"
+    refuse_if(config, config.window == 1, f"{places} must be at least 2 where the model goes by places", places)
     refuse_if(config, config.key_index and config.max_length < config.tgt_len + config.mem_len,
               "max_length must be at least tgt_len + mem_len", "max_length", "tgt_len", "mem_len")
 

@@ -64,7 +64,7 @@ class Training:
         self.step = 0
         self._preemption = Preemption(self.strategy)
         self._copy = None  # of the model, for evaluation with other settings
-        self._scored, self._scored_step = {}, None  # the scores of the last evaluation while training, and its step
+        self._scored = {}  # the step of the last evaluation while training: its scores
         with self.strategy.scope():
             self._make_model(model_config)
         rows = corpus.rows("train") if train_config.do_train else self.strategy.num_replicas_in_sync * train_config.batch_chunk
@@ -248,13 +248,13 @@ class Training:
     def _final_scores(self):
         """Returns what `evaluate` does; a split that was scored after the last update is not scored again."""
         splits = self.train_config.evaluated_splits
-        known = self._scored if self._scored_step == self.step else {}
+        known = self._scored.get(self.step, {})
         found = {**known, **self.evaluate([split for split in splits if split not in known])}
         return {split: found[split] for split in splits}
 
     def _evaluate_while_training(self):
         results = self.evaluate(["valid"])
-        self._scored, self._scored_step = results, self.step
+        self._scored = {self.step: results}
         if self.is_chief:
             self._keep_if_best(results["valid"])
             self.folder.log({"step": self.step, "valid": results["valid"]})

@@ -61,7 +61,7 @@ def main(argv):
     settings = flags.FLAGS
     with one_sentence("txl_tf.analysis.attention_length", ValueError, OSError):
         check_no_arguments(argv)
-        check_sizes(**{} if settings.tgt_len is None else {"tgt_len": settings.tgt_len})
+        check_sizes(tgt_len=settings.tgt_len)
         check_folder_of("json_file", settings.json_file)
         mem_lens = integers("mem_len", settings.mem_len)
         model, corpus, tgt_len = _opened(settings)

@@ -118,7 +118,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         parts = [self.project(part) for part in self._parts(memory, inputs)]
         context = {name: tf.concat([part[name] for part in parts], axis=2) if len(parts) > 1 else parts[0][name] for name in parts[0]}
         positions = self.project_positions(self.check_keys(keras.ops.shape(context["value"])[2]), position_embedding)
-        _check_mask(attention_mask, inputs, context["value"])
+        attention_mask = _checked_mask(attention_mask, inputs, context["value"])
         scores = self.scores(self.project_query(inputs, context, attention_mask), context, positions)
         weights = masked_softmax(_of_all_rows(scores, inputs), attention_mask, self.causal)
         kept = self.dropout_layer(tf.cast(weights, self.compute_dtype), training=training)
@@ -185,10 +185,10 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         }
 
 
-def _check_mask(mask, inputs, value):
-    """Raises ValueError if a mask can't be one of queries inputs (B, T, D) and keys, of which value is (B, N, S, H)."""
+def _checked_mask(mask, inputs, value):
+    """Returns a mask as booleans; raises ValueError if it can't be one of queries inputs (B, T, D) and keys with value (B, N, S, H)."""
     if mask is None:
-        return
+        return None
     mask = tf.convert_to_tensor(mask)
     whole = tf.TensorShape((inputs.shape[0], inputs.shape[1], value.shape[2]))
     wanted = whole if mask.shape.rank == 3 else whole[1:]
@@ -198,6 +198,7 @@ def _check_mask(mask, inputs, value):
                          f"attention_mask.shape={mask.shape}, {mask.dtype.name}")
     if mask.dtype != tf.bool:
         _check_zeros_and_ones(mask)
+    return tf.cast(mask, tf.bool)
 
 
 def _check_zeros_and_ones(mask):

@@ -36,8 +36,9 @@ def load(config, entries_of, stored, value_of, name, source, allow_partial=False
         shared = shared_names(needed, {each: entry.shape for each, entry in entries.items()}, name, source, allow_partial)
     for each in shared:
         value = value_of(each)
-        if not np.isfinite([np.min(value), np.max(value)]).all():
-            raise ValueError(f"{each} must be finite. Received: values from {np.min(value)} to {np.max(value)}, {name}={source}")
+        lowest, highest = np.min(value), np.max(value)
+        if not (np.isfinite(lowest) and np.isfinite(highest)):
+            raise ValueError(f"{each} must be finite. Received: values from {lowest} to {highest}, {name}={source}")
         entries[each].assign(value)
     return model
 

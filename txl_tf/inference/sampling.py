@@ -90,7 +90,7 @@ def memory_length(model, mem_len):
         raise ValueError(f"mem_len must be unset for a model that knows the places of texts of {config.window} tokens. Received: "
                          f"mem_len={mem_len}")
     if mem_len is None:
-        mem_len = config.window or config.mem_len or min(config.tgt_len, (config.key_limit or config.tgt_len + 1) - 1)
+        mem_len = config.window or config.mem_len or segment_length(config, 1)  # beside one token
     check_keys(config, mem_len, 1)
     return mem_len
 

@@ -89,10 +89,10 @@ def test_scores_and_evaluation_are_those_of_the_plain_path(settings):
 def test_texts_go_on_with_as_many_distances_as_the_model_knows(mem_len):
     """Also where training had no memory, or the memory leaves less room than its segments had."""
     model, prompt = tiny_model(attention="dense", key_index="distance", mem_len=mem_len, max_length=8), tiny_tokens(1, 11)[0]
-    for slots in (None, 7):
+    for slots, length in ((None, 4), (7, 1)):
         memory, expected = model.initial_memory(1, slots or 4), list(prompt)
-        for segment in np.split(prompt, range(11 % (4 if slots is None else 1), 11, 4 if slots is None else 1)):
-            log_probs, memory = model.log_probs([segment], memory) if len(segment) else (None, memory)
+        for end in range(11 % length or length, 12, length):
+            log_probs, memory = model.log_probs([prompt[max(end - length, 0):end]], memory)
         for _ in range(6):
             expected.append(int(np.argmax(log_probs[0, -1])))
             log_probs, memory = model.log_probs([expected[-1:]], memory)
