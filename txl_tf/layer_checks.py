@@ -24,6 +24,13 @@ def check_rates(**rates):
             raise ValueError(f"{name} must be a number from 0 to below 1. Received: {name}={rate!r}")
 
 
+def check_not_negative(**values):
+    """Raises ValueError unless all are finite numbers of at least 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < float("inf"):
+            raise ValueError(f"{name} must be a number of at least 0. Received: {name}={value!r}")
+
+
 def are_two_sizes(values):
     """Tells whether values are a sequence of two integers of at least 1."""
     return isinstance(values, (tuple, list)) and len(values) == 2 and all(map(_is_size, values))

@@ -78,7 +78,7 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
             layer.built = True
         if self.weighting != "sum":
             count = len(self.mixed) if self.weighting == "softmax" else 1
-            self.mixing_logits = self.add_weight(name="mixing_logits", shape=(count,), initializer="zeros")
+            self.mixing_logits = self.add_weight(name="mixing_logits", shape=(count,), initializer="zeros", autocast=False)
 
     def mixing_weights(self):
         """Returns the float32 weights of the mixture's layers."""
@@ -114,7 +114,7 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
         found = 0.0
         for index, (layer, weight) in enumerate(zip(self.mixed, tf.unstack(self.mixing_weights(), len(self.mixed)), strict=True)):
             scores = layer.scores(query[index], self._context_of(index, context), positions[index], ring)
-            found += tf.cast(weight, scores.dtype) * scores
+            found += weight * tf.cast(scores, tf.float32)
         return found
 
     def _context_of(self, index, context):

@@ -7,6 +7,7 @@ from txl_tf.attention import attention_layer
 from txl_tf.attention.recent_tokens import recent_tokens
 from txl_tf.layers.conv_feed_forward import ConvFeedForward
 from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.layer_norm import LayerNorm
 
 FEED_FORWARDS = {"dense": FeedForward, "conv_relu": ConvFeedForward}
 
@@ -78,7 +79,7 @@ class TransformerXLBlock(keras.layers.Layer):
         self.feed_forward_norm = self._norm("feed_forward_norm")
 
     def _norm(self, name):
-        return keras.layers.LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name)
+        return LayerNorm(self.layer_norm_epsilon, dtype=self.dtype_policy, name=name)
 
     def build(self, inputs_shape):
         for layer in (self.attention_layer, self.attention_norm, self.feed_forward, self.feed_forward_norm):
