@@ -6,7 +6,8 @@
 A step is forward, backward, clipping and Adam on 4 x 128 tokens, with memory carried along: 4 layers, d_model 512, 8 heads,
 d_inner 2048, V = 1,000 with cutoffs [400, 700] and div_val 1, mem_len 128, no dropout. The TensorFlow class of Hugging Face needs
 div_val above 1, so it has a pair of its own with div_val 2. Each contender is a process that waits for its turn; times are medians
-of turns taken one after the other, so that all see the same machine. Where there is a GPU, each uses it.
+of turns taken one after the other, so that all see the same machine. Where there is a GPU, each uses it. "Half of the cores" is what
+TF_NUM_INTRAOP_THREADS sets: operations are not spread over all cores, so that two of them run side by side.
 """
 
 import os
@@ -31,8 +32,8 @@ def batch(step):
     return np.random.default_rng(step).integers(0, VOCABULARY, (ROWS, LENGTH))
 
 
-def ours(sizes, precision, div_val, compiled):
-    """Returns a function that makes a step of this library."""
+def ours(sizes, precision, div_val, compiled, threads=0):
+    """Returns a function that makes a step of this library; threads: of an operation, 0: all."""
     import keras
     import tensorflow as tf
 
@@ -41,6 +42,7 @@ def ours(sizes, precision, div_val, compiled):
     from txl_tf.optimization import make_optimizer
     from txl_tf.train_step import TrainStep
 
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     keras.utils.set_random_seed(1)
     config = ModelConfig(n_token=VOCABULARY, cutoffs=CUTOFFS, div_val=div_val, untie_r=True, tgt_len=LENGTH, **sizes)
     train = TrainConfig(learning_rate=RATE, warmup_steps=0, train_steps=10_000, clip=CLIP, precision=precision, jit_compile=compiled)
@@ -145,6 +147,8 @@ def compare(sizes, peers, rounds, steps):
     for precision in ("float32", "mixed_bfloat16"):
         cases[f"this, {precision}"] = (sys.executable, "ours", sizes, precision, 1, False)
         cases[f"this, {precision}, XLA"] = (sys.executable, "ours", sizes, precision, 1, True)
+    half = max(1, (os.cpu_count() or 1) // 2)
+    cases["this, mixed_bfloat16, half of the cores an operation"] = (sys.executable, "ours", sizes, "mixed_bfloat16", 1, False, half)
     if peers:
         for precision in ("float32", "mixed_bfloat16"):
             cases[f"Hugging Face PyTorch, {precision}"] = (peers, "torch", sizes, precision, 1, False)
@@ -158,7 +162,7 @@ def compare(sizes, peers, rounds, steps):
         operations = multiplications(sizes, 2 if "div_val 2" in name else 1)
         print(f"| {name} | {value * 1e3:.1f} | {ROWS * LENGTH / value:,.0f} | {operations / value / rate:.0%} |")
     if peers:
-        float32, bfloat16 = (min(seconds[f"this, {precision}{compiled}"] for compiled in ("", ", XLA"))
+        float32, bfloat16 = (min(value for name, value in seconds.items() if name.startswith(f"this, {precision}") and "div_val" not in name)
                              for precision in ("float32", "mixed_bfloat16"))
         print(f"\nfloat32: {seconds['Hugging Face PyTorch, float32'] / float32:.2f}x the PyTorch class; "
               f"mixed_bfloat16: {seconds['Hugging Face PyTorch, mixed_bfloat16'] / bfloat16:.2f}x; beside "

@@ -114,7 +114,7 @@ class MixtureSynthesizer(MultiHeadAttentionBase):
         found = 0.0
         for index, (layer, weight) in enumerate(zip(self.mixed, tf.unstack(self.mixing_weights(), len(self.mixed)), strict=True)):
             scores = layer.scores(query[index], self._context_of(index, context), positions[index], ring)
-            found += weight * tf.cast(scores, tf.float32)
+            found += tf.cast(weight, scores.dtype) * scores
         return found
 
     def _context_of(self, index, context):

@@ -138,7 +138,8 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         query, hidden = self.project_query(inputs, context, visible, ring), hidden_scores(visible[:, None])  # (B, 1, T, S)
 
         def mixed(query, context, positions, hidden):
-            weights = tf.nn.softmax(summed(self.scores(query, context, positions, ring), hidden))
+            scores = tf.cast(self.scores(query, context, positions, ring), tf.float32)
+            weights = tf.nn.softmax(scores + hidden)
             return tf.matmul(tf.cast(weights, context["value"].dtype), context["value"])  # (B, N, T, H)
 
         if not by_head or not self.works_by_head:
@@ -240,17 +241,12 @@ def masked_softmax(scores, attention_mask=None, causal=True):
     if attention_mask is not None:
         given = tf.cast(attention_mask, tf.bool)
         mask = mask & (given[:, None] if len(given.shape) == 3 else given)
-    return tf.nn.softmax(summed(scores, hidden_scores(mask)))
+    return tf.nn.softmax(tf.cast(scores, tf.float32) + hidden_scores(mask))
 
 
 def hidden_scores(mask):
     """Returns float32 0 where a mask is true and HIDDEN_SCORE where not: to add it is faster than to choose, and no less exact."""
     return tf.where(mask, 0.0, HIDDEN_SCORE)
-
-
-def summed(scores, more):
-    """Returns the sum of two terms of the scores in float32: low precision would round it and, on a CPU, take longer."""
-    return tf.cast(scores, tf.float32) + tf.cast(more, tf.float32)
 
 
 def _not_later(query_len, key_len):

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from txl_tf.attention.multi_head import MultiHeadAttentionBase, summed
+from txl_tf.attention.multi_head import MultiHeadAttentionBase
 
 
 @keras.saving.register_keras_serializable("txl_tf")
@@ -78,7 +78,7 @@ class RelativeMultiHeadAttention(MultiHeadAttentionBase):
     def scores(self, query, context, positions, ring=None):
         content_query, position_query = query
         by_content = tf.matmul(content_query, context["key"], transpose_b=True)  # (B, N, T, S)
-        return summed(by_content, by_distance(tf.matmul(position_query, positions, transpose_b=True), ring))
+        return by_content + by_distance(tf.matmul(position_query, positions, transpose_b=True), ring)
 
     def _scaled(self, bias):
         bias = tf.convert_to_tensor(bias)[:, None]  # (N, 1, H)

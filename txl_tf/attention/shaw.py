@@ -4,7 +4,6 @@ import keras
 import tensorflow as tf
 
 from txl_tf.attention.dot_product import DotProductMultiHeadAttention
-from txl_tf.attention.multi_head import summed
 from txl_tf.attention.relative import by_distance
 from txl_tf.layer_checks import check_sizes
 
@@ -54,7 +53,7 @@ class ShawMultiHeadAttention(DotProductMultiHeadAttention):
 
     def scores(self, query, context, positions, ring=None):
         by_content = super().scores(query, context, positions, ring)
-        return summed(by_content, by_distance(tf.matmul(query, positions, transpose_b=True), ring))
+        return by_content + by_distance(tf.matmul(query, positions, transpose_b=True), ring)
 
     def get_config(self):
         return {**super().get_config(), "max_length": self.max_length}
