@@ -6,7 +6,7 @@ import tensorflow as tf
 
 CHUNK_FLOATS = 2 ** 23  # logits that one chunk of tokens may have, unless the table has more weights anyway
 TAIL_CHUNK = 64  # most tokens of a chunk in a tail cluster, where a segment has few
-TAIL_SHARE = 8  # a tail's chunk is at most this part of all tokens
+TAIL_SHARE = 16  # a tail's chunk is at most this part of all tokens
 SMALL_VOCABULARY = 1024  # rows up to which all logits are made at once
 
 
