@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from testing.layer_norm_oracle import layer_norm
 from testing.relative_attention_oracle import relative_attention
 from testing.test_case import TestCase, random_array
 from testing.tiny_model import randomize
@@ -35,13 +36,6 @@ class TransformerXLBlockTest(TestCase):
     def test_segments(self):
         for pre_lnorm in (False, True):
             self.run_segment_test(TransformerXLBlock, {**SIZES, "pre_lnorm": pre_lnorm}, width=12)
-
-
-def layer_norm(hidden, norm):
-    """Returns hidden normalised in float64 over its last axis with the weights of a LayerNormalization."""
-    centred = hidden - hidden.mean(-1, keepdims=True)
-    scaled = centred / np.sqrt((centred ** 2).mean(-1, keepdims=True) + norm.epsilon)
-    return scaled * np.asarray(norm.gamma) + np.asarray(norm.beta)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 0.3])
